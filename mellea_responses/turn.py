@@ -15,31 +15,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from mellea_responses.wire.items import Item
+from mellea_responses.wire.items import Item, Logprob, Phase
 from mellea_responses.wire.request import CreateResponse, Effort
 from mellea_responses.wire.tools import Tool, ToolChoice
-
-Phase = Literal["commentary", "final_answer"]
 
 
 class _Step(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Steps are stored by the thousand: arrays with a tag are their smallest faithful form."""
 
 
-class TokenLogprob(msgspec.Struct, frozen=True):
-    """One token with its natural-log probability; `bytes` are the UTF-8 bytes it stands for."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-    top_logprobs: list["TokenLogprob"] = []
-
-
 class Text(_Step):
     """Words for the reader. A change of `phase` starts a new message."""
 
     text: str
-    logprobs: tuple[TokenLogprob, ...] | None = None
+    logprobs: tuple[Logprob, ...] | None = None
     phase: Phase | None = None
 
 
@@ -128,7 +117,7 @@ class Fail(_Step):
 
     code: str
     message: str
-    type: str = "server_error"
+    error_type: str = "server_error"
 
 
 class Cancel(_Step):

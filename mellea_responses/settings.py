@@ -1,0 +1,67 @@
+"""Every option of the server, in one frozen object. The command line fills it; docs/options.md explains it."""
+
+from typing import Literal
+
+import msgspec
+
+MIB = 2**20
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an owner can choose.
+
+    Args:
+        program: Path or `package.module:function` of a program; None serves a model without one.
+        model: Hub id, folder or GGUF file for the built-in program; None is the embedded model.
+        device: `auto` takes CUDA, then MPS, then the CPU.
+        dtype: `auto` takes the model's own on an accelerator and float32 on the CPU.
+        host: Address to bind.
+        port: Port to bind; 0 takes a free one.
+        no_auth: Bind a non-loopback address without keys all the same.
+        model_names: Names the server answers to; empty accepts any name.
+        response_ttl: Seconds a stored response can be continued; 0 turns storing off.
+        store_max_bytes: Bytes the store may hold; the oldest responses go first.
+        store_max_entries: Responses the store may hold; the oldest go first.
+        max_body_bytes: Bytes of a request's body.
+        max_output_tokens: Limit for requests that set none; None leaves what is left of the context.
+        max_output_bytes: Bytes of text a program may say in one answer.
+        max_runs: Answers made at the same time; more wait for nothing and get 429.
+        threads: Threads for programs that are plain functions.
+        exclusive: Run the program's calls one at a time.
+        step_timeout: Seconds a program may stay silent; 0 waits for ever.
+        run_timeout: Seconds an answer may take in all; 0 sets no limit.
+        check_timeout: Seconds a program's `check()` may take.
+        reasoning: `auto` shows reasoning as the client asks; `hidden` never shows it.
+        unsupported_tools: What to do with hosted tools nobody here can run: leave them out, or answer 400.
+        ping_seconds: Silence on a stream after which a comment keeps the connection open.
+        beat_seconds: Silence after which a numbered event tells the client that the run is alive.
+        drain_seconds: Seconds open answers may take to end after SIGTERM.
+        log_bodies: Write requests' and answers' bodies to the log.
+    """
+
+    program: str | None = None
+    model: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    no_auth: bool = False
+    model_names: tuple[str, ...] = ()
+    response_ttl: float = 3600
+    store_max_bytes: int = 256 * MIB
+    store_max_entries: int = 100_000
+    max_body_bytes: int = 64 * MIB
+    max_output_tokens: int | None = None
+    max_output_bytes: int = 8 * MIB
+    max_runs: int = 1024
+    threads: int = 16
+    exclusive: bool = False
+    step_timeout: float = 600
+    run_timeout: float = 0
+    check_timeout: float = 30
+    reasoning: Literal["auto", "hidden"] = "auto"
+    unsupported_tools: Literal["drop", "reject"] = "drop"
+    ping_seconds: float = 10
+    beat_seconds: float = 60
+    drain_seconds: float = 1
+    log_bodies: bool = False
