@@ -30,7 +30,7 @@ serve: install ## Serve the embedded model on 127.0.0.1:8080 (options: make serv
 	$(BIN)/mellea-responses serve $(ARGS)
 
 test: install ## Run all tests that take less than a minute, the embedded model's included
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not clients" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not clients" $(ARGS)
 
 test-model: install ## Run the tests that need the embedded model, slow ones too
 	$(BIN)/python -m pytest -m "model" $(ARGS)
