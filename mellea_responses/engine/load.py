@@ -1,0 +1,82 @@
+"""Loading a model from the hub, a folder, a GGUF file or the embedded default."""
+
+from pathlib import Path
+from typing import Any
+
+from mellea_responses.engine.threads import size_threads
+
+size_threads()  # before torch: the OpenMP runtime reads its settings once
+
+import torch  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+
+from mellea_responses.engine.gguf import converted, embedded_model  # noqa: E402
+from mellea_responses.engine.model import Model  # noqa: E402
+from mellea_responses.engine.progress import shown_progress  # noqa: E402
+from mellea_responses.engine.request import LoadError  # noqa: E402
+
+
+def load_model(
+    source: str | None, *, device: str = "auto", dtype: str = "auto", progress: bool = True, trust: bool = False
+) -> Model:
+    """Load a model and its tokenizer.
+
+    Args:
+        source: Hub id, folder or `.gguf` file; None is the embedded default.
+        device: `auto` takes CUDA, then MPS, then the CPU.
+        dtype: `auto` takes float32 on the CPU, where it makes reuse exact, and the checkpoint's own elsewhere.
+        progress: Show what takes long, on stderr.
+        trust: Run code that comes with the model and read weights that are not safetensors.
+
+    Raises:
+        LoadError: It cannot be loaded; the message says why in one line.
+    """
+    file = embedded_model() if source is None else Path(source)
+    name = file.stem if file.suffix == ".gguf" else str(source).rstrip("/").rsplit("/", 1)[-1] or str(source)
+    place, kind = _device(device), _dtype(dtype)
+    if kind == "auto" and place.type == "cpu":
+        kind = torch.float32
+    with shown_progress(progress):
+        folder = str(_gguf(file) if file.suffix == ".gguf" else source)
+        tokenizer, network = _read(folder, kind, place, trust)
+    return Model(network, tokenizer, name)
+
+
+def _gguf(file: Path) -> Path:
+    if not file.is_file():
+        raise LoadError(f"{file} is not a file.")
+    return converted(file)
+
+
+def _read(source: str, dtype: Any, device: torch.device, trust: bool) -> tuple[Any, Any]:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust)
+        network = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=trust, use_safetensors=None if trust else True
+        )
+    except Exception as exc:
+        reason = (str(exc).strip() or type(exc).__name__).splitlines()[0][:300]
+        raise LoadError(f"{source} cannot be loaded: {reason}") from exc
+    return tokenizer, network.to(device).eval()
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as exc:
+        raise LoadError(f"Device {wanted!r} cannot be used; auto, cpu, cuda or mps can be asked for.") from exc
+    return device
+
+
+def _dtype(wanted: str) -> Any:
+    if wanted == "auto":
+        return wanted
+    dtype = getattr(torch, wanted, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise LoadError(f"dtype {wanted!r} is not known; auto, float32, bfloat16 or float16 can be asked for.")
+    return dtype

@@ -1,0 +1,43 @@
+"""What the engine is asked for. Imports no torch, so that anybody may build a request."""
+
+import threading
+from typing import Any, Literal
+
+import msgspec
+
+from mellea_responses.turn import Format, Options
+
+
+class LoadError(RuntimeError):
+    """A model could not be loaded; the message is one line for the person who started the server."""
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer wanted from the model.
+
+    Args:
+        messages: The conversation as chat templates take it. Roles are `system`, `developer`, `user`, `assistant` and
+            `tool`; `content` is a string or a list of parts. An assistant message may carry `tool_calls`, each
+            `{"id", "type": "function", "function": {"name", "arguments"}}` with a mapping for arguments, and
+            `reasoning_content`. A tool message carries `tool_call_id`, `content` and `name`.
+        tools: What the model may call, each `{"type": "function", "function": {"name", "description", "parameters"}}`.
+        options: How to sample and when to stop.
+        format: The form the text must have.
+        tool_choice: `auto`, `none`, `required` or a named choice; `none` keeps the tools out of the prompt.
+        parallel_tool_calls: Whether one answer may hold several calls.
+        owner: Who asks. Caches are never shared between owners.
+        notes: The engine writes here what the access line should say: `match`, `cached` and `new`.
+        cancelled: Set it from any thread and the answer ends within one token or prefill chunk.
+        truncation: `auto` drops the oldest turns of a prompt that is too long; `disabled` refuses it.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    options: Options = Options()
+    format: Format = Format()
+    tool_choice: Any = "auto"
+    parallel_tool_calls: bool = True
+    owner: str = ""
+    notes: dict[str, str | int | float] = {}
+    cancelled: threading.Event = msgspec.field(default_factory=threading.Event)
+    truncation: Literal["auto", "disabled"] = "disabled"

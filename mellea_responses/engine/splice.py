@@ -1,0 +1,166 @@
+"""Continuing with the tokens that were generated, not with what a tokenizer makes of their text.
+
+A sampled answer is often not the token sequence that the tokenizer would choose for the same text, and the first
+difference would lose the cache of everything after it. So every finished turn leaves a `Trace`: its exact tokens and
+the text they stand for. The next prompt is rendered as text; where it repeats a trace, the trace's tokens are taken,
+and only the rest is tokenised.
+
+The two are joined right before a special token. No merge crosses a special token, so tokenising the rest alone gives
+the same tokens as tokenising everything.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+Match = Literal["exact", "call id", "visible", "text", "none"]
+"""How a prompt continues what is known.
+
+- `exact`: it repeats a finished turn to the letter.
+- `call id`: it answers the calls of a finished turn, which the template writes differently from how the model did.
+- `visible`: it repeats a finished turn except for reasoning that the client never saw or left out.
+- `text`: it shares a beginning, up to a special token.
+- `none`: nothing.
+"""
+
+
+class Joint(NamedTuple):
+    """A place right before a special token, in characters and in tokens."""
+
+    chars: int
+    tokens: int
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """What one finished turn fed and said.
+
+    Args:
+        text: The prompt as rendered and the answer as written, special tokens by name.
+        tokens: Exactly the tokens of that text.
+        joints: Places where a continuation may be joined, in ascending order.
+        prompt_chars: Where the answer begins in `text`.
+        end: Name of the special token that ended the answer; empty if it was cut.
+        turn: Digest of the visible conversation with the answer; empty if the answer is not what the reader saw.
+        parts: Texts of the answer that the template must show again: its words, reasoning and names of calls.
+        calls: Whether the answer calls tools.
+        thought: Whether the answer holds reasoning.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    joints: tuple[Joint, ...]
+    prompt_chars: int
+    end: str = ""
+    turn: bytes = b""
+    parts: tuple[str, ...] = ()
+    calls: bool = False
+    thought: bool = False
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt ready to feed: its text, the tokens and how they were found."""
+
+    text: str
+    tokens: tuple[int, ...]
+    joints: tuple[Joint, ...]
+    match: Match = "none"
+    turn: bytes = b""
+
+
+class Codec:
+    """Tokenises text and knows where in it special tokens stand. Safe to call from any thread.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        # A token that swallows neighbouring spaces is no clean joint.
+        self._clean = {
+            id_: token.content
+            for id_, token in tokenizer.added_tokens_decoder.items()
+            if token.special and not (token.lstrip or token.rstrip or token.single_word)
+        }
+        self._names = tuple(self._clean.values())
+
+    def encode(self, text: str, chars: int = 0, tokens: int = 0) -> tuple[list[int], list[Joint]]:
+        """Tokens and joints of `text[chars:]`, counted as if `tokens` tokens stood before it."""
+        if self._backend is None:
+            return list(self._tokenizer.encode(text[chars:], add_special_tokens=False)), []
+        encoding = self._backend.encode(text[chars:], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        places = ((n, encoding.token_to_chars(n)) for n, id_ in enumerate(ids) if id_ in self._clean)
+        return ids, [Joint(chars + place[0], tokens + n) for n, place in places if place is not None]
+
+    def joins_at(self, text: str, chars: int) -> bool:
+        """Whether a special token begins at this place."""
+        return self._backend is not None and text.startswith(self._names, chars)
+
+
+def splice(text: str, turns: Mapping[bytes, int], traces: Iterable[Trace], codec: Codec) -> Prompt:
+    """The tokens of a rendered prompt, taken from traces as far as they hold.
+
+    Args:
+        text: The prompt.
+        turns: Digests of the visible conversation after each of its messages.
+        traces: What this owner's finished turns left.
+        codec: The tokenizer.
+    """
+    best: tuple[Joint, Joint, Match, Trace] | None = None
+    for trace in traces:
+        found = _continuation(text, turns, trace, codec) or _shared_beginning(text, trace, codec)
+        if found is not None and (best is None or found[0].chars > best[0].chars):
+            best = (*found, trace)
+    if best is None:
+        tokens, joints = codec.encode(text)
+        return Prompt(text, tuple(tokens), tuple(joints))
+    here, there, match, trace = best
+    suffix, joints = codec.encode(text, here.chars, there.tokens)
+    kept = [joint for joint in trace.joints if joint.chars < min(here.chars, trace.prompt_chars)]
+    return Prompt(text, trace.tokens[: there.tokens] + tuple(suffix), (*kept, *joints), match)
+
+
+def _continuation(
+    text: str, turns: Mapping[bytes, int], trace: Trace, codec: Codec
+) -> tuple[Joint, Joint, Match] | None:
+    """Where the prompt goes on after the whole turn: the place in the prompt and the place in the trace."""
+    last = trace.joints[-1] if trace.joints else None
+    if last is None or last.chars < trace.prompt_chars:
+        return None
+    said = trace.text[: last.chars]
+    if text.startswith(said) and codec.joins_at(text, last.chars):
+        visible = trace.thought and trace.turn in turns and turns[trace.turn] < 0
+        return last, last, "visible" if visible else "exact"
+    if not trace.end or trace.turn not in turns or not text.startswith(trace.text[: trace.prompt_chars]):
+        return None
+    stop = text.find(trace.end, trace.prompt_chars)
+    segment = text[trace.prompt_chars : stop]
+    if stop < 0 or not all(part in segment for part in trace.parts):
+        return None
+    here = Joint(stop, last.tokens)
+    return here, last, "call id" if trace.calls else "visible" if trace.thought else "exact"
+
+
+def _shared_beginning(text: str, trace: Trace, codec: Codec) -> tuple[Joint, Joint, Match] | None:
+    """The last joint in what prompt and trace have in common."""
+    common = common_length(text, trace.text)
+    at = bisect_right(trace.joints, common, key=lambda joint: joint.chars)
+    for joint in reversed(trace.joints[:at]):
+        if joint.chars and codec.joins_at(text, joint.chars):
+            return joint, joint, "text"
+    return None
+
+
+def common_length(a: str | Sequence[int], b: str | Sequence[int]) -> int:
+    """Length of the longest common beginning, by halving: comparing slices is far faster than a loop."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while low < high - 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
+    return low

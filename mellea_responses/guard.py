@@ -1,0 +1,234 @@
+"""Steps × Turn → Steps that may leave. Pure: no clock, no tasks, no store.
+
+A call's name and permission are judged before it opens, its arguments before it ends: some clients run a call the
+moment they see it. The answer's form and a demanded call are judged at the stop. Whatever breaks a rule ends the
+response with a `Fail`; what was said before has left and stays true.
+"""
+
+from collections.abc import Iterator
+from typing import Any, assert_never
+
+import msgspec
+
+from mellea_responses.catalog import Catalog, Resolved
+from mellea_responses.errors import ApiError, InvalidStructuredOutput, InvalidToolCall, ModelFailed, ToolChoiceViolated
+from mellea_responses.schemas import Schema
+from mellea_responses.turn import (
+    Annotation,
+    Call,
+    CallArgs,
+    CallEnd,
+    Fail,
+    ItemDone,
+    ItemOpen,
+    Refusal,
+    Said,
+    Step,
+    Stop,
+    Text,
+    Thought,
+    Turn,
+    Usage,
+)
+from mellea_responses.wire.tools import AllowedTools, ToolRef
+
+MIB = 2**20
+
+
+def failure(error: ApiError) -> Fail:
+    """An error as the run's last word."""
+    return Fail(code=error.code, message=error.message, error_type=error.type)
+
+
+class _OpenCall:
+    """A call that was let through, with what its end will be judged by."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.pieces: list[str] = []
+
+
+class Guard:
+    """Judges one response.
+
+    Args:
+        turn: What was asked and declared.
+        max_bytes: Bytes of text, thoughts and arguments after which the answer is cut.
+    """
+
+    def __init__(self, turn: Turn, *, max_bytes: int = 8 * MIB) -> None:
+        self._turn = turn
+        self._catalog = Catalog(turn.tools)
+        self._left = max_bytes
+        self._open: dict[str, _OpenCall] = {}
+        self._muted: set[str] = set()  # calls beyond the one that `parallel_tool_calls: false` allows
+        self._calls = 0
+        self._server_calls = 0
+        self._refused = False
+        self._judged = turn.format.kind == "json_object" or (turn.format.kind == "json_schema" and turn.format.strict)
+        self._text: list[str] = []  # only kept where the answer's form is judged
+        self.ended = False
+
+    def hear(self, step: Step) -> list[Said]:
+        """What may leave of this step. The last word is a `Stop` or a `Fail`; after it nothing leaves."""
+        if self.ended:
+            return []
+        try:
+            said = list(self._hear(step))
+        except ApiError as error:
+            said = [failure(error)]
+        self.ended = bool(said) and isinstance(said[-1], Stop | Fail)
+        return said
+
+    def _hear(self, step: Step) -> Iterator[Said]:
+        match step:
+            case Text(text=text):
+                if self._judged:
+                    self._text.append(text)
+                yield from self._within_limit(step, text)
+            case Thought(text=text):
+                yield from self._within_limit(step, text)
+            case Refusal(text=text):
+                self._refused = True
+                yield from self._within_limit(step, text)
+            case Call():
+                yield from self._call(step)
+            case CallArgs():
+                yield from self._args(step)
+            case CallEnd():
+                yield from self._end(step)
+            case ItemOpen() | ItemDone():
+                self._count(step)
+                yield step
+            case Annotation() | Usage():
+                yield step
+            case Stop():
+                yield from self._stop(step)
+            case _:
+                assert_never(step)
+
+    def _within_limit(self, step: Text | Thought | Refusal | CallArgs, text: str) -> Iterator[Said]:
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > self._left:
+            kept = text.encode()[: self._left].decode(errors="ignore")
+            yield msgspec.structs.replace(step, text=kept)
+            yield Stop("length")
+        else:
+            self._left -= size
+            yield step
+
+    # Calls.
+
+    def _call(self, step: Call) -> Iterator[Said]:
+        if step.key in self._open or step.key in self._muted:
+            raise ProgramError(f"The program opened the call {step.key!r} twice.")
+        if self._calls and not self._turn.parallel_tool_calls:
+            self._muted.add(step.key)
+            return
+        resolved = self._catalog.resolve(step.name, step.namespace)
+        if resolved is None:
+            raise InvalidToolCall(f"The model called `{step.name[:64]}`, which is no declared tool.")
+        self._permit(resolved)
+        self._calls += 1
+        self._open[step.key] = _OpenCall(resolved)
+        yield Call(step.key, resolved.name, resolved.namespace, step.call_id, resolved.kind)
+
+    def _permit(self, tool: Resolved) -> None:
+        choice = self._turn.tool_choice
+        if choice == "none" or (isinstance(choice, AllowedTools) and choice.mode == "none"):
+            raise ToolChoiceViolated(f"The model called `{tool.name}` though tool_choice is none.")
+        allowed = choice.tools if isinstance(choice, AllowedTools) else [choice] if isinstance(choice, ToolRef) else None
+        if allowed is not None and not any(tool.is_meant_by(ref) for ref in allowed):
+            raise ToolChoiceViolated(f"The model called `{tool.name}`, which tool_choice does not allow.")
+
+    def _args(self, step: CallArgs) -> Iterator[Said]:
+        if step.key in self._muted:
+            return
+        for said in self._within_limit(step, step.text):
+            if isinstance(said, CallArgs):
+                self._of(step.key).pieces.append(said.text)
+            yield said
+
+    def _end(self, step: CallEnd) -> Iterator[Said]:
+        if step.key in self._muted:
+            return
+        call = self._of(step.key)
+        text = "".join(call.pieces)
+        if not text.strip() and call.resolved.kind != "custom":
+            yield CallArgs(step.key, "{}")  # no arguments, in the form every client can parse
+            text = "{}"
+        self._check_arguments(call.resolved, text)
+        del self._open[step.key]
+        yield step
+
+    def _of(self, key: str) -> _OpenCall:
+        if key not in self._open:
+            raise ProgramError(f"The program gave arguments for the call {key!r}, which is not open.")
+        return self._open[key]
+
+    def _check_arguments(self, tool: Resolved, text: str) -> None:
+        if tool.kind == "custom":
+            return
+        value = _parse(text)
+        if not isinstance(value, dict):
+            raise InvalidToolCall(f"The model called `{tool.name}` with arguments that are no JSON object.")
+        if tool.strict_schema is not None:
+            complaint = Schema(tool.strict_schema, "tools").complaint(value)
+            if complaint:
+                raise InvalidToolCall(f"The model called `{tool.name}` with wrong arguments: {complaint}.")
+
+    def _count(self, step: ItemOpen | ItemDone) -> None:
+        if isinstance(step, ItemOpen) and str(step.item.get("type", "")).endswith("_call"):
+            self._server_calls += 1
+            limit = self._turn.max_tool_calls
+            if limit is not None and self._server_calls > limit:
+                raise ModelFailed(f"The program ran more than {limit} tools.", code="max_tool_calls_exceeded")
+
+    # The stop.
+
+    def _stop(self, step: Stop) -> Iterator[Said]:
+        if step.reason == "stop":
+            for key in list(self._open):
+                yield from self._end(CallEnd(key))
+            self._check_choice()
+            self._check_form()
+        yield step
+
+    def _check_choice(self) -> None:
+        choice = self._turn.tool_choice
+        demanded = choice == "required" or isinstance(choice, ToolRef)
+        if isinstance(choice, AllowedTools):
+            demanded = choice.mode == "required"
+        if demanded and not self._calls:
+            what = f"`{choice.name or choice.type}`" if isinstance(choice, ToolRef) else "a tool"
+            raise ToolChoiceViolated(f"tool_choice demands a call of {what}, and the model made none.")
+
+    def _check_form(self) -> None:
+        if not self._judged or self._calls or self._refused:
+            return
+        form, value = self._turn.format, _parse("".join(self._text))
+        if form.kind == "json_object":
+            if not isinstance(value, dict):
+                raise InvalidStructuredOutput("The answer is no JSON object, which text.format demands.")
+            return
+        complaint = "it is no JSON" if value is _BROKEN else Schema(form.schema or {}, "text.format").complaint(value)
+        if complaint:
+            raise InvalidStructuredOutput(f"The answer does not fit the schema `{form.name[:64]}`: {complaint}.")
+
+
+class ProgramError(ApiError):
+    """The program spoke steps that make no sense; the client learns only that it failed."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__("The program failed.")
+        self.cause = cause
+
+
+_BROKEN = object()
+
+
+def _parse(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return _BROKEN

@@ -1,0 +1,174 @@
+"""Tools and `tool_choice` in any client's spelling → canonical tools and one choice."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
+
+from msgspec import UNSET, Raw
+
+from mellea_responses.errors import InvalidRequest
+from mellea_responses.wire import params as p
+from mellea_responses.wire import tools as t
+from mellea_responses.wire.decode import convert, decode_tool_param
+from mellea_responses.wire.request import ToolChoiceParam
+
+HOSTED = frozenset(
+    {
+        "apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview", "file_search",
+        "image_generation", "local_shell", "mcp", "programmatic_tool_calling", "shell", "web_search",
+        "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11",
+    }
+)  # fmt: skip
+"""Tools that OpenAI runs itself. Clients declare them unasked; nobody here can run them."""
+
+
+def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
+    """The tools a program may offer, and the types of those that nobody here can run.
+
+    Raises:
+        InvalidRequest: a tool is broken, or two have one name.
+    """
+    return _sort((decode_tool_param(raw, f"{path}[{i}]") for i, raw in enumerate(raws or ())), path)
+
+
+def normalize_loose_tools(loose: Iterable[dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
+    """The same for tools that arrive inside an item, already decoded."""
+    params = (
+        tool if tool.get("type") in HOSTED else convert({"type": "function", **tool}, p.ToolParam, f"{path}[{i}]")
+        for i, tool in enumerate(loose)
+    )
+    return _sort(params, path)
+
+
+def _sort(params: Iterable[p.ToolParam | dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
+    tools: list[t.Tool] = []
+    unsupported: list[str] = []
+    for i, param in enumerate(params):
+        if isinstance(param, dict):
+            unsupported.append(str(param["type"]))
+        else:
+            tools.append(_tool(param, f"{path}[{i}]"))
+    return tuple(tools), tuple(unsupported)
+
+
+def merge_tools(declared: tuple[t.Tool, ...], more: Iterable[t.Tool]) -> tuple[t.Tool, ...]:
+    """Declared tools and those that the input adds; a name said again takes the later form, a namespace grows."""
+    merged: dict[tuple[str, str], t.Tool] = {}
+    for tool in (*declared, *more):
+        key = (_kind(tool), tool_name(tool))
+        old = merged.get(key)
+        if isinstance(tool, t.NamespaceTool) and isinstance(old, t.NamespaceTool):
+            inner = {function.name: function for function in (*old.tools, *tool.tools)}
+            tool = t.NamespaceTool(name=tool.name, description=tool.description, tools=list(inner.values()))
+        merged[key] = tool
+    return tuple(merged.values())
+
+
+def _kind(tool: t.Tool) -> str:
+    # A function and a custom tool of one name would be called alike.
+    return str(tool.__struct_config__.tag).replace("custom", "function")
+
+
+def tool_name(tool: t.Tool) -> str:
+    """The name a model would call; a search tool is called by its type."""
+    return "tool_search" if isinstance(tool, t.ToolSearchTool) else tool.name
+
+
+def _tool(param: p.ToolParam, path: str) -> t.Tool:
+    match param:
+        case p.FunctionToolParam():
+            return _function(param, path)
+        case p.CustomToolParam():
+            return _custom(param, path)
+        case p.NamespaceToolParam():
+            inner = [_inner(tool, f"{path}.tools[{i}]") for i, tool in enumerate(param.tools)]
+            return t.NamespaceTool(name=param.name, description=param.description or "", tools=inner)
+        case p.ToolSearchToolParam():
+            return t.ToolSearchTool(
+                execution=param.execution or "server",
+                description=param.description or UNSET,
+                parameters=param.parameters or UNSET,
+            )
+        case _:
+            assert_never(param)
+
+
+def _inner(param: p.FunctionToolParam | p.CustomToolParam, path: str) -> t.FunctionTool | t.CustomTool:
+    return _function(param, path) if isinstance(param, p.FunctionToolParam) else _custom(param, path)
+
+
+def _function(param: p.FunctionToolParam, path: str) -> t.FunctionTool:
+    body = param.function or param
+    if body.name is None:
+        raise InvalidRequest("A function tool needs a `name`.", param=f"{path}.name")
+    return t.FunctionTool(
+        name=body.name,
+        description=body.description,
+        parameters=body.parameters,
+        strict=body.strict,
+        defer_loading=UNSET if param.defer_loading is None else param.defer_loading,
+    )
+
+
+def _custom(param: p.CustomToolParam, path: str) -> t.CustomTool:
+    body = {"name": param.name, "description": param.description, "format": param.format, **(param.custom or {})}
+    if not isinstance(body["name"], str) or not body["name"]:
+        raise InvalidRequest("A custom tool needs a `name`.", param=f"{path}.name")
+    return t.CustomTool(
+        name=body["name"],
+        description=body["description"] or UNSET,
+        format=body["format"] or UNSET,
+        defer_loading=UNSET if param.defer_loading is None else param.defer_loading,
+    )
+
+
+def normalize_choice(
+    choice: str | ToolChoiceParam | None, tools: tuple[t.Tool, ...], unsupported: tuple[str, ...]
+) -> t.ToolChoice:
+    """The choice, checked against what is declared.
+
+    Raises:
+        InvalidRequest: it names no declared tool, forces a hosted one, or demands a call without tools.
+    """
+    if choice is None or choice == "auto":
+        return "auto"
+    if choice == "none":
+        return "none"
+    if isinstance(choice, str):
+        if not tools:
+            what = f"only {', '.join(unsupported)}, which this server cannot run" if unsupported else "none"
+            raise InvalidRequest(f"tool_choice is required, but of tools there are {what}.", param="tool_choice")
+        return "required"
+    if choice.type == "allowed_tools":
+        return _allowed(choice, tools)
+    return _named(choice, tools, "tool_choice")
+
+
+def _allowed(choice: ToolChoiceParam, tools: tuple[t.Tool, ...]) -> t.AllowedTools:
+    if choice.allowed_tools is not None:  # chat-shaped: the same object one level deeper
+        choice = convert({**choice.allowed_tools, "type": "allowed_tools"}, ToolChoiceParam, "tool_choice.allowed_tools")
+    refs = [_named(ref, tools, f"tool_choice.tools[{i}]") for i, ref in enumerate(choice.tools or [])]
+    if not refs:
+        raise InvalidRequest("allowed_tools needs at least one tool.", param="tool_choice.tools")
+    return t.AllowedTools(tools=refs, mode=choice.mode or "auto")
+
+
+def _named(choice: ToolChoiceParam, tools: tuple[t.Tool, ...], path: str) -> t.ToolRef:
+    name = choice.name or (choice.function.name if choice.function else None)
+    if choice.type not in ("function", "custom", "namespace", "tool_search"):
+        raise InvalidRequest(f"This server cannot run the hosted tool `{choice.type[:64]}`.", param=f"{path}.type")
+    if choice.type != "tool_search" and not name:
+        raise InvalidRequest("A named tool choice needs a `name`.", param=f"{path}.name")
+    if not _declared(choice, name or "tool_search", tools):
+        raise InvalidRequest(f"tool_choice names `{(name or choice.type)[:64]}`, which is not in tools.", param=path)
+    return t.ToolRef(type=choice.type, name=name or "", namespace=choice.namespace or UNSET)
+
+
+def _declared(choice: ToolChoiceParam, name: str, tools: tuple[t.Tool, ...]) -> bool:
+    for tool in tools:
+        if isinstance(tool, t.NamespaceTool):
+            inside = choice.namespace in (None, tool.name) and any(inner.name == name for inner in tool.tools)
+            if inside or (choice.type == "namespace" and tool.name == name):
+                return True
+        elif tool_name(tool) == name and choice.namespace is None:
+            return True
+    return False
