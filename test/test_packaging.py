@@ -23,7 +23,7 @@ HEAVY = ["accelerate", "litestar", "mellea", "numpy", "torch", "transformers", "
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -197,11 +197,24 @@ def serving(scripts: Path, cwd: Path, *arguments: str) -> Iterator[Callable[[str
 
 
 def test_the_installed_command_serves_a_program(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "shout.py").write_text(
+    assert "HELLO" in answer_of_a_program(installed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_base_install_alone_serves_a_program(wheel: Path, tmp_path: Path) -> None:
+    """With pip and the package index, as a user would: nothing of this environment is in reach."""
+    run(sys.executable, "-m", "venv", tmp_path / "base", cwd=tmp_path)
+    scripts = tmp_path / "base" / SCRIPTS
+    run(scripts / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, cwd=tmp_path)
+
+    assert "HELLO" in answer_of_a_program(scripts, tmp_path)
+    assert "torch" not in run(scripts / "python", "-m", "pip", "list", cwd=tmp_path)
+
+
+def answer_of_a_program(scripts: Path, folder: Path) -> str:
+    (folder / "shout.py").write_text(
         "def serve(input, requirements=None, model_options=None):\n    return input[-1].content.upper()\n", "utf-8"
     )
-
-    with serving(installed, tmp_path, "shout.py") as ask:
-        answer = ask("/v1/responses", b'{"model": "any", "input": "hello"}')
-
-    assert "HELLO" in answer
+    with serving(scripts, folder, "shout.py") as ask:
+        return ask("/v1/responses", b'{"model": "any", "input": "hello"}')
