@@ -224,10 +224,18 @@ class JsonCalls:
 
 
 class NamedCalls:
-    """Calls whose name stands before the arguments: everything up to the first `{` is the head."""
+    """Calls whose name stands before the arguments: everything up to the first `{` is the head.
 
-    def __init__(self, pen: Pen, head: Head, stops: str = "") -> None:
+    Args:
+        pen: Where the steps go.
+        head: Reads a head.
+        stops: Marker tokens that end arguments wherever they stand.
+        ends: What ends a name; a cut after it leaves a call without arguments, a cut before it only words.
+    """
+
+    def __init__(self, pen: Pen, head: Head, stops: str = "", ends: tuple[str, ...] = ()) -> None:
         self._pen = pen
+        self._ends = ends
         self._read_head = head
         self._stops = stops
         self._head: list[str] = []
@@ -244,12 +252,12 @@ class NamedCalls:
             self._pen.end(whole=whole)
             return
         head = "".join(self._head)
-        call = self._read_head(head) if whole else None
+        call = self._read_head(head) if whole or head.rstrip(BLANK).endswith(self._ends or ("\0",)) else None
         if call is None:
             self._pen.text(head if self._words(head) else "")
         else:
             self._pen.call(*call)
-            self._pen.end(whole=True)
+            self._pen.end(whole=whole)
 
     def _words(self, head: str) -> str:
         """What is left of a head when marker tokens and the fence after arguments are taken away."""

@@ -45,7 +45,6 @@ class Trace(msgspec.Struct, frozen=True):
         turn: Digest of the visible conversation with the answer; empty if the answer is not what the reader saw.
         parts: Texts of the answer that the template must show again: its words, reasoning and names of calls.
         calls: Whether the answer calls tools.
-        thought: Whether the answer holds reasoning.
     """
 
     text: str
@@ -56,7 +55,6 @@ class Trace(msgspec.Struct, frozen=True):
     turn: bytes = b""
     parts: tuple[str, ...] = ()
     calls: bool = False
-    thought: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -101,12 +99,13 @@ class Codec:
         return self._backend is not None and text.startswith(self._names, chars)
 
 
-def splice(text: str, turns: Mapping[bytes, int], traces: Iterable[Trace], codec: Codec) -> Prompt:
+def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], codec: Codec) -> Prompt:
     """The tokens of a rendered prompt, taken from traces as far as they hold.
 
     Args:
         text: The prompt.
-        turns: Digests of the visible conversation after each of its messages.
+        turns: Digests of the visible conversation after each of its messages, and whether reasoning that the client
+            left out was put back into that message.
         traces: What this owner's finished turns left.
         codec: The tokenizer.
     """
@@ -125,7 +124,7 @@ def splice(text: str, turns: Mapping[bytes, int], traces: Iterable[Trace], codec
 
 
 def _continuation(
-    text: str, turns: Mapping[bytes, int], trace: Trace, codec: Codec
+    text: str, turns: Mapping[bytes, bool], trace: Trace, codec: Codec
 ) -> tuple[Joint, Joint, Match] | None:
     """Where the prompt goes on after the whole turn: the place in the prompt and the place in the trace."""
     last = trace.joints[-1] if trace.joints else None
@@ -133,8 +132,7 @@ def _continuation(
         return None
     said = trace.text[: last.chars]
     if text.startswith(said) and codec.joins_at(text, last.chars):
-        visible = trace.thought and trace.turn in turns and turns[trace.turn] < 0
-        return last, last, "visible" if visible else "exact"
+        return last, last, "visible" if turns.get(trace.turn) else "exact"
     if not trace.end or trace.turn not in turns or not text.startswith(trace.text[: trace.prompt_chars]):
         return None
     stop = text.find(trace.end, trace.prompt_chars)
@@ -142,7 +140,7 @@ def _continuation(
     if stop < 0 or not all(part in segment for part in trace.parts):
         return None
     here = Joint(stop, last.tokens)
-    return here, last, "call id" if trace.calls else "visible" if trace.thought else "exact"
+    return here, last, "call id" if trace.calls else "visible" if turns[trace.turn] else "exact"
 
 
 def _shared_beginning(text: str, trace: Trace, codec: Codec) -> tuple[Joint, Joint, Match] | None:

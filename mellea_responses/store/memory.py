@@ -9,7 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from mellea_responses.store.port import Record, Segment, StoreFull
+from mellea_responses.store.port import ParentMissing, Record, Segment, StoreFull
 from mellea_responses.wire.items import Item, is_call, item_call_id, item_id
 
 _encode = msgspec.json.Encoder().encode
@@ -74,6 +74,8 @@ class MemoryStore:
     async def put(self, record: Record, segment: Segment, ttl: float) -> None:
         """Keeps a response for `ttl` seconds; makes room by dropping the oldest finished ones."""
         key = (record.owner, record.id)
+        if segment.parent is not None and (record.owner, segment.parent) not in self._nodes:
+            raise ParentMissing(segment.parent)
         size = sum(len(_encode(item)) + 64 for item in segment.items)
         if record.size + size > self._max_bytes:
             raise StoreFull(f"{record.size + size} bytes")
@@ -180,13 +182,12 @@ class MemoryStore:
                 del self._calls[call]
 
     def _make_room(self, keep: Key) -> None:
-        if self.bytes <= self._max_bytes and len(self._entries) <= self._max_entries:
-            return
-        for key, entry in list(self._entries.items()):
-            if self.bytes <= self._max_bytes and len(self._entries) <= self._max_entries:
+        while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:
+            oldest = (key for key, entry in self._entries.items() if entry.record.terminal and key != keep)
+            victim = next(oldest, None)
+            if victim is None:
                 return
-            if key != keep and entry.record.terminal:
-                self._forget(key)
+            self._forget(victim)
 
     def _sweep(self) -> None:
         """Frees what has expired; a deadline whose entry was replaced or deleted is only dropped."""

@@ -17,13 +17,18 @@ class StoreFull(Exception):
     """The record alone is larger than the whole budget."""
 
 
+class ParentMissing(Exception):
+    """The segment stands on one that has gone meanwhile; put the whole history into it instead."""
+
+
 class Segment(msgspec.Struct, frozen=True):
     """What one turn added: its input and, once it ended, its output.
 
     Args:
         id: The id of the response that made it.
         parent: The segment before it, None for the first.
-        items: Input first, then output as the next turn stands on it.
+        items: Input first, then output as the next turn stands on it. Where the parent went away while the turn
+            ran, everything before it stands at the front.
     """
 
     id: str
@@ -39,7 +44,8 @@ class Record(msgspec.Struct, frozen=True):
         owner: Who may see it; part of every key.
         status: The status in `body`.
         body: The response object as JSON, as the client got it.
-        inputs: How many of the segment's items are input.
+        skip: How many of the segment's items belong to earlier turns.
+        inputs: How many after these are input.
         base: The response as it started, as JSON, for replays.
         said: Its steps as msgpack, for replays.
         ids: The ids its builder minted, in order.
@@ -58,6 +64,7 @@ class Record(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
     times: tuple[int, ...]
     view: str
+    skip: int = 0
     rev: int = 0
 
     @property
@@ -85,6 +92,7 @@ class Store(Protocol):
 
         Raises:
             StoreFull: it does not fit even into an empty store.
+            ParentMissing: the segment it stands on is gone.
         """
 
     async def get(self, owner: str, response_id: str) -> Record | None:

@@ -1,0 +1,116 @@
+"""Splitting what a model writes into reasoning, text and calls, while it writes.
+
+One splitter a generation, in the model's thread. Feed it each token with the text that became visible with it,
+decoded with `skip_special_tokens=False`: a marker that is a token of the vocabulary is obeyed only as that token, and
+its name must come in the same feed as its id. (With exactly one token a feed, the name may be missing.) Look for stop
+strings in the steps that come out, not in the text that goes in.
+
+The model's own `response_template` wins; then a family is chosen by chat template and vocabulary (`families`).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from mellea_responses.engine.families import choose
+from mellea_responses.engine.marks import Marks, added_tokens
+from mellea_responses.engine.markup import tool_schemas
+from mellea_responses.engine.pen import Pen, mint_call_id
+from mellea_responses.engine.regions import Regions
+from mellea_responses.engine.shipped import ShippedRegions, literals_of
+from mellea_responses.turn import Call, CallArgs, Step
+
+log = logging.getLogger(__name__)
+
+Reason = Literal["stop", "length", "content_filter"]
+
+
+class _Regions(Protocol):
+    def prime(self, tail: str) -> None: ...
+    def read(self, piece: str) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Splitter:
+    """Turns one generation into Steps. Made by `make_splitter`."""
+
+    def __init__(self, regions: _Regions, marks: Marks, pen: Pen, tail: str) -> None:
+        self._regions = regions
+        self._marks = marks
+        self._pen = pen
+        regions.prime(tail)
+        # Words of the prompt are no words of the answer; a call that the prompt began is finished by the model.
+        self._early: list[Step] = [
+            step for step in pen.take() if isinstance(step, Call | CallArgs) and step.key == pen.open_call
+        ]
+
+    def feed(self, token_ids: Sequence[int], text: str) -> list[Step]:
+        """The steps that are certain with these tokens."""
+        for piece in self._marks.pieces(token_ids, text):
+            self._regions.read(piece)
+        return self._take()
+
+    def finish(self, reason: Reason) -> list[Step]:
+        """The steps still held back. A call that is not whole stays open, whatever the reason."""
+        self._regions.finish()
+        return self._take()
+
+    def _take(self) -> list[Step]:
+        early, self._early = self._early, []
+        return early + self._pen.take()
+
+
+def make_splitter(
+    tokenizer: Any,
+    prompt_text: str,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    mint: Callable[[], str] = mint_call_id,
+) -> Splitter:
+    """The splitter for one generation.
+
+    Args:
+        tokenizer: The transformers tokenizer of the model.
+        prompt_text: The rendered prompt; a think tag that the chat template opened counts.
+        tools: What the model was offered, as chat templates take it.
+        mint: Makes the id of a call that the model gave none.
+    """
+    shipped = getattr(tokenizer, "response_template", None)
+    if shipped is not None:
+        try:
+            marks = Marks(tokenizer, literals_of(shipped))
+            pen = Pen(marks, mint)
+            return Splitter(ShippedRegions(shipped, marks, pen, tools), marks, pen, prompt_text)
+        except Exception:
+            # A template that cannot be loaded must not cost the user the model.
+            log.warning("the model's own response_template cannot be used", exc_info=True)
+    return _family_splitter(tokenizer, prompt_text, tools, mint)
+
+
+def _family_splitter(
+    tokenizer: Any, prompt_text: str, tools: Sequence[Mapping[str, Any]], mint: Callable[[], str]
+) -> Splitter:
+    template = _chat_template(tokenizer)
+    family = choose(template, frozenset(added_tokens(tokenizer)))
+    marks = Marks(tokenizer, family.literals)
+    pen = Pen(marks, mint)
+    # Only a template that knows both tags belongs to a model that may leave the first one out.
+    waits = family.waits and "<think>" in template and "</think>" in template
+    regions = Regions(family, marks, pen, tool_schemas(tools), waits=waits)
+    return Splitter(regions, marks, pen, _tail(prompt_text, marks.boundaries, family.anchor))
+
+
+def _chat_template(tokenizer: Any) -> str:
+    template = getattr(tokenizer, "chat_template", None) or ""
+    return "\n".join(map(str, template.values())) if isinstance(template, Mapping) else str(template)
+
+
+def _tail(prompt: str, boundaries: Sequence[str], anchor: str | None) -> str:
+    """The part of the prompt that belongs to the answer."""
+    if anchor is not None and (at := prompt.rfind(anchor)) >= 0:
+        return prompt[at:]
+    ends = [at + len(token) for token in boundaries if token and (at := prompt.rfind(token)) >= 0]
+    if ends:
+        return prompt[max(ends) :]
+    # No token says where the turn begins: only the last line that says something can have opened a tag.
+    return prompt[prompt.rstrip().rfind("\n") + 1 :]

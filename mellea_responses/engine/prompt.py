@@ -1,0 +1,101 @@
+"""From a request to the tokens to feed, without touching the model: everything that can be refused is refused here."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mellea_responses.engine.messages import Message, digests, droppable, fitted, plain, shortest, tools_block
+from mellea_responses.engine.messages import without_oldest as without
+from mellea_responses.engine.recall import Recall
+from mellea_responses.engine.request import GenerateRequest
+from mellea_responses.engine.splice import Codec, Prompt, Trace, splice
+from mellea_responses.engine.template import ChatTemplate
+from mellea_responses.errors import ContextLengthExceeded, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+
+class Prompter:
+    """Makes prompts for one model. Safe to call from any thread.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        context_length: Tokens of prompt and answer together.
+        recall: Reasoning of earlier turns.
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int, recall: Recall) -> None:
+        self.template = ChatTemplate(tokenizer)
+        self.codec = Codec(tokenizer)
+        self._context_length, self._recall = context_length, recall
+
+    def prepare(self, request: GenerateRequest, traces: Iterable[Trace] = ()) -> Prompt:
+        """Render, splice and count.
+
+        Args:
+            request: What is asked.
+            traces: What this owner's finished turns left.
+
+        Raises:
+            InvalidRequest: There is nothing to answer, a part cannot be read, or the template refuses the messages.
+            ContextLengthExceeded: The prompt leaves no room for an answer and `truncation` is off.
+        """
+        if not request.messages:
+            raise InvalidRequest("There are no messages to answer.", param="input")
+        messages = plain(request.messages)
+        chain = digests(messages)
+        turns = {digest: self._put_back(request.owner, digest, message) for digest, message in zip(chain, messages, strict=True)}
+        prompt = splice(self._text(request, messages), turns, traces, self.codec)
+        room = self._context_length - 1
+        if len(prompt.tokens) > room:
+            prompt = self._shortened(request, messages, len(prompt.tokens))
+        return Prompt(prompt.text, prompt.tokens, prompt.joints, prompt.match, chain[-1])
+
+    def _put_back(self, owner: str, turn: bytes, message: Message) -> bool:
+        """Give an assistant message the reasoning that the client left out; True if there was some."""
+        if message["role"] != "assistant" or message.get("reasoning_content"):
+            return False
+        if reasoning := self._recall.find(owner, turn):
+            message["reasoning_content"] = reasoning
+        return bool(reasoning)
+
+    def _text(self, request: GenerateRequest, messages: Sequence[Message]) -> str:
+        tools = () if request.tool_choice == "none" else request.tools
+        traits = self.template.traits
+        if tools and not traits.tools:
+            block = tools_block(tools, request.tool_choice, request.parallel_tool_calls)
+            messages, tools = _with_system(messages, block), ()
+        return self.template.render(fitted(messages, traits), tools, request.options)
+
+    def _shortened(self, request: GenerateRequest, messages: Sequence[Message], tokens: int) -> Prompt:
+        """Leave out the oldest turns until there is room for an answer.
+
+        Raises:
+            ContextLengthExceeded: It is not wanted, or the newest turn alone is too long.
+        """
+        length = self._context_length
+        answer = min(request.options.max_output_tokens or length // 4, length // 4)
+        made: dict[int, Prompt] = {}
+
+        def fits(drop: int) -> bool:
+            made[drop] = splice(self._text(request, without(messages, drop)), {}, (), self.codec)
+            return len(made[drop].tokens) + max(answer, 1) <= length
+
+        most = droppable(messages) if request.truncation == "auto" else 0
+        drop = shortest(most, fits) if most else 0
+        if not most or not (fits(drop) or len(made[drop].tokens) < length):
+            raise ContextLengthExceeded(
+                f"The prompt is {tokens} tokens and the model's context holds {length}, which must leave room for an "
+                "answer. Shorten the input or start a new conversation.",
+                param="input",
+            )
+        log.info("left out the oldest %d of %d turns to fit the context", drop, most)
+        return made[drop]
+
+
+def _with_system(messages: Sequence[Message], block: str) -> list[Message]:
+    """Add a block of text to the system message at the front, or make one."""
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": block}, *messages]
+    text = f"{messages[0]['content']}\n\n{block}" if messages[0]["content"] else block
+    return [{**messages[0], "content": text}, *messages[1:]]

@@ -1,0 +1,84 @@
+"""What may be relied on with this model, tried out on a few tokens before the first request.
+
+Each way of using a cache is compared with a plain forward of the same tokens. What does not hold is switched off for
+this model: an unknown architecture becomes slower, never wrong.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mellea_responses.engine.caches import TransformersCaches
+from mellea_responses.engine.model import Model
+
+log = logging.getLogger(__name__)
+
+_SENTENCE = "Water boils at a hundred degrees Celsius at sea level, and lower on a mountain."
+_EXACT, _ROUGH = 2e-3, 0.15
+
+
+class Features(msgspec.Struct, frozen=True):
+    """What holds.
+
+    Args:
+        loop: A token fed after a cache gives what a plain forward gives; else `generate()` runs the requests.
+        chunks: So do several tokens; else a prompt is fed in one piece and nothing is reused.
+        reuse: A fork leaves the original as it was; else nothing is reused.
+        crop: A cut cache is as good as a shorter one; else only whole continuations are reused.
+    """
+
+    loop: bool = False
+    chunks: bool = False
+    reuse: bool = False
+    crop: bool = False
+
+
+def self_check(model: Model) -> Features:
+    """Try out what holds. Takes eight forwards of up to ten tokens."""
+    caches = TransformersCaches()
+    words: list[int] = model.tokenizer.encode(_SENTENCE, add_special_tokens=False)
+    tokens = (words * 10)[:10]
+    try:
+        features = _tried(model, caches, tokens)
+    except Exception:
+        log.exception("the self-check failed; requests run one at a time through generate()")
+        features = Features()
+    missing = [name for name in features.__struct_fields__ if not getattr(features, name)]
+    if missing:
+        log.warning("%s: the self-check switched off %s", model.name, ", ".join(missing))
+    return features
+
+
+def _tried(model: Model, caches: TransformersCaches, tokens: list[int]) -> Features:
+    whole, rough = model.forward(tokens, None), model.dtype != torch.float32
+    kept = model.new_cache()
+    model.forward(tokens[:6], kept)
+    if not _same(model.forward(tokens[6:7], kept), model.forward(tokens[:7], None), rough):
+        return Features()
+
+    def resumed(length: int) -> bool:
+        return _same(model.forward(tokens[length:], caches.fork(kept, length)), whole, rough)
+
+    if not resumed(7):
+        return Features(loop=True)
+    if not resumed(7):
+        return Features(loop=True, chunks=True)
+    crop = caches.can_crop(kept, 7, 4) and _holds(lambda: resumed(4) and resumed(7))
+    return Features(loop=True, chunks=True, reuse=True, crop=crop)
+
+
+def _holds(claim: Callable[[], bool]) -> bool:
+    try:
+        return claim()
+    except Exception:
+        log.info("cropping a cache failed", exc_info=True)
+        return False
+
+
+def _same(a: Tensor, b: Tensor, rough: bool) -> bool:
+    """Equal up to rounding. Wrong caches are off by the size of the logits themselves."""
+    a, b = a.float(), b.float()
+    return float((a - b).abs().max()) <= (_ROUGH if rough else _EXACT) * max(1.0, float(b.abs().max()))

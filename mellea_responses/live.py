@@ -1,0 +1,70 @@
+"""Calls whose outputs may still come: kept in this process, per owner, until their time is over.
+
+A client that stores nothing may answer a call with the bare output, or replay the call without the reasoning that led
+to it. While the call is live both work as if nothing had been left out.
+"""
+
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import NamedTuple
+
+from cachetools import TLRUCache
+
+from mellea_responses.wire.items import FunctionCall, Item, Reasoning, is_call, item_call_id
+
+MAX_CALLS = 20_000
+
+
+class LiveCall(NamedTuple):
+    """A call, what the model thought before it, and everything the model had seen and said by then."""
+
+    call: Item
+    reasoning: Reasoning | None
+    items: tuple[Item, ...]
+
+    def unchanged(self, item: Item) -> bool:
+        """Whether the client gives the call back as it was made; an edited one is the client's own truth."""
+        ours = self.call
+        if isinstance(ours, FunctionCall) and isinstance(item, FunctionCall):
+            return (ours.name, ours.arguments) == (item.name, item.arguments)
+        return type(ours) is type(item)
+
+
+class LiveCalls:
+    """Live calls by owner and call id.
+
+    Args:
+        ttl: Seconds a call stays live; 0 keeps none.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, ttl: float, clock: Callable[[], float] = monotonic) -> None:
+        self._ttl = ttl
+        self._calls: TLRUCache[tuple[str, str], LiveCall] = TLRUCache(
+            maxsize=MAX_CALLS, ttu=lambda _key, _call, now: now + ttl, timer=clock
+        )
+
+    def __len__(self) -> int:
+        self.expire()
+        return len(self._calls)
+
+    def add(self, owner: str, before: tuple[Item, ...], output: Iterable[Item]) -> None:
+        """Remembers every call in `output`, the answer to `before`."""
+        output = tuple(output)
+        if self._ttl <= 0 or not any(is_call(item) for item in output):
+            return
+        items = before + output
+        reasoning: Reasoning | None = None
+        for item in output:
+            if isinstance(item, Reasoning):
+                reasoning = item
+            elif is_call(item) and (call_id := item_call_id(item)):
+                self._calls[owner, call_id] = LiveCall(item, reasoning, items)
+
+    def get(self, owner: str, call_id: str) -> LiveCall | None:
+        """The live call of this owner."""
+        return self._calls.get((owner, call_id))
+
+    def expire(self) -> None:
+        """Frees what is over."""
+        self._calls.expire()

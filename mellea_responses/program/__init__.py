@@ -1,0 +1,27 @@
+"""Programs: what answers a turn. A user's `serve()`, or the built-in one behind `--model`."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from mellea_responses.turn import CurrentRun, Facts, Step, Turn
+
+
+class Program(Protocol):
+    """The one face that runs know."""
+
+    @property
+    def name(self) -> str:
+        """The name it is served under."""
+
+    async def check(self, turn: Turn, owner: str) -> Facts | None:
+        """A last look before the headers go out.
+
+        Raises:
+            ApiError: the turn cannot be answered, and why.
+        """
+
+    def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
+        """Answers the turn: steps as they are ready. Closing the iterator stops the work."""
+
+    def close(self) -> None:
+        """Lets go of threads, loops and models."""

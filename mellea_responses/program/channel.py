@@ -1,0 +1,103 @@
+"""How steps cross from a program's thread or loop to the loop that serves HTTP: a deque and one pending wake-up."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from mellea_responses.turn import Step
+
+HIGH_WATER = 4096
+"""Steps that may wait; then the speaker waits, so that a fast program does not fill the memory."""
+
+
+class Gone(BaseException):
+    """Nobody listens any more. Not an `Exception`: a program's own `except Exception` must not swallow it."""
+
+
+class Channel:
+    """One speaker on any thread, one listener on the loop that made it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._steps: deque[Step] = deque()
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._room = threading.Event()
+        self._ready = asyncio.Event()
+        self._pending = False
+        self._ended = False
+        self._gone = False
+        self.since = time.monotonic()  # when the speaker last said something; for the watch over blocked programs
+
+    def put(self, step: Step) -> None:
+        """Says a step from any thread.
+
+        Raises:
+            Gone: the listener has left.
+        """
+        if self._gone:
+            raise Gone
+        self._steps.append(step)
+        self._wake()
+
+    def wait_for_room(self) -> None:
+        """Blocks the speaker's thread while the listener is far behind."""
+        while len(self._steps) > HIGH_WATER and not self._gone:
+            self._room.clear()
+            self._room.wait(0.1)
+
+    @property
+    def full(self) -> bool:
+        """Whether the listener is far behind."""
+        return len(self._steps) > HIGH_WATER and not self._gone
+
+    @property
+    def gone(self) -> bool:
+        """Whether the listener has left."""
+        return self._gone
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The speaker is done, or failed with `error`, which the listener will raise."""
+        self._error, self._ended = error, True
+        self._wake()
+
+    def leave(self) -> None:
+        """The listener goes; the speaker learns it at its next step."""
+        self._gone = True
+        self._room.set()
+
+    def _wake(self) -> None:
+        self.since = time.monotonic()
+        with self._lock:
+            if self._pending or self._gone:
+                return
+            self._pending = True
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:  # the loop is closed: the server has stopped
+            self._gone = True
+
+    async def batches(self) -> AsyncIterator[Sequence[Step]]:
+        """Steps, as many at a time as are ready.
+
+        Raises:
+            BaseException: what the speaker failed with.
+        """
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            with self._lock:
+                self._pending = False
+            ended = self._ended  # read before the steps: nothing is said after the end
+            batch = []
+            while self._steps:
+                batch.append(self._steps.popleft())
+            self._room.set()
+            if batch:
+                yield batch
+            if ended and not self._steps:
+                if self._error is not None:
+                    raise self._error
+                return

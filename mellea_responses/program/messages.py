@@ -1,0 +1,169 @@
+"""A turn → chat messages, in the shape chat templates and Mellea programs know.
+
+The calls of one turn are one assistant message; each output follows the message of its call, whatever order the
+items came in. Thoughts travel with the assistant message after them as `reasoning_content`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from mellea_responses.turn import Turn
+from mellea_responses.wire import items as w
+from mellea_responses.wire import tools as t
+from mellea_responses.wire.items import Item, is_call_output, item_call_id
+
+NO_OUTPUT = "(no output: the call was interrupted)"
+
+
+def to_messages(turn: Turn, *, as_written: bool = False) -> list[dict[str, Any]]:
+    """The turn's instructions and items as messages.
+
+    Each has a `role` (`system`, `developer`, `user`, `assistant`, `tool`) and `content`: a string, or a list of parts
+    where there is more than text. An assistant's may have `tool_calls` and `reasoning_content`; a tool's has
+    `tool_call_id` and `name`. A call's arguments are a mapping, since templates iterate them; `as_written` gives the
+    text the model wrote.
+    """
+    outputs = {item_call_id(item): item for item in turn.items if is_call_output(item)}
+    chat = _Chat(outputs, as_written)
+    if turn.instructions:
+        chat.messages.append({"role": "system", "content": turn.instructions})
+    for item in turn.items:
+        chat.add(item)
+    chat.flush()
+    return chat.messages
+
+
+class _Chat:
+    """Collects what belongs to one assistant message until something else is said."""
+
+    def __init__(self, outputs: dict[str | None, Item], as_written: bool) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._as_written = as_written
+        self._outputs = outputs
+        self._thoughts: list[str] = []
+        self._text: str | list[dict[str, Any]] | None = None
+        self._calls: list[Item] = []
+
+    def add(self, item: Item) -> None:
+        match item:
+            case w.Message(role="assistant"):
+                if self._text is not None or self._calls:
+                    self.flush()
+                self._text = _content(item.content, "")
+            case w.Message():
+                self.flush()
+                self.messages.append({"role": item.role, "content": _content(item.content, "\n")})
+            case w.Reasoning():
+                if self._text is not None or self._calls:
+                    self.flush()
+                self._thoughts.append(thoughts_of(item))
+            case w.FunctionCall() | w.CustomToolCall() | w.ToolSearchCall():
+                self._calls.append(item)
+            case w.FunctionCallOutput() | w.CustomToolCallOutput() | w.ToolSearchOutput():
+                pass  # follows its call
+            case _:
+                pass  # receipts, declarations and sealed items are not for the model
+
+    def flush(self) -> None:
+        """Ends the assistant message, with the outputs of its calls."""
+        thoughts = "\n".join(thought for thought in self._thoughts if thought)
+        if self._text is None and not self._calls and not thoughts:
+            self._thoughts = []
+            return
+        message: dict[str, Any] = {"role": "assistant", "content": self._text if self._text is not None else ""}
+        if thoughts:
+            message["reasoning_content"] = thoughts
+        if self._calls:
+            message["tool_calls"] = [_call(call, self._as_written) for call in self._calls]
+        self.messages.append(message)
+        self.messages.extend(self._output(call) for call in self._calls)
+        self._thoughts, self._text, self._calls = [], None, []
+
+    def _output(self, call: Item) -> dict[str, Any]:
+        call_id, name = item_call_id(call), getattr(call, "name", "tool_search")
+        item = self._outputs.get(call_id)
+        content: str | list[dict[str, Any]] = NO_OUTPUT
+        if isinstance(item, w.FunctionCallOutput | w.CustomToolCallOutput):
+            content = item.output if isinstance(item.output, str) else _content(item.output, "")
+        elif isinstance(item, w.ToolSearchOutput):
+            content = msgspec.json.encode(item.tools).decode()
+        return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+
+def thoughts_of(item: w.Reasoning) -> str:
+    """The text of a reasoning item: its content, or else its summary."""
+    parts: Iterable[w.ReasoningText | w.SummaryText] = item.content or item.summary
+    return "\n".join(part.text for part in parts)
+
+
+def _call(item: Item, as_written: bool) -> dict[str, Any]:
+    name, arguments = getattr(item, "name", "tool_search"), ""
+    if isinstance(item, w.FunctionCall):
+        arguments = item.arguments
+    elif isinstance(item, w.CustomToolCall):
+        arguments = msgspec.json.encode({"input": item.input}).decode()
+    elif isinstance(item, w.ToolSearchCall):
+        arguments = msgspec.json.encode(item.arguments).decode()
+    function = {"name": name, "arguments": arguments if as_written else _as_mapping(arguments)}
+    return {"id": item_call_id(item) or "", "type": "function", "function": function}
+
+
+def _as_mapping(arguments: str) -> dict[str, Any]:
+    """Cut or plain text becomes a mapping of one, so that no template fails on it."""
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _content(parts: Iterable[w.Part], glue: str) -> str | list[dict[str, Any]]:
+    """One string where there is only text; pieces of an answer join without glue, blocks of a prompt by a line."""
+    shaped = [_part(part) for part in parts]
+    if all(part["type"] == "text" for part in shaped):
+        return glue.join(part["text"] for part in shaped)
+    return shaped
+
+
+def _part(part: w.Part) -> dict[str, Any]:
+    match part:
+        case w.InputText() | w.OutputText() | w.SummaryText() | w.ReasoningText():
+            return {"type": "text", "text": part.text}
+        case w.RefusalPart():
+            return {"type": "text", "text": part.refusal}
+        case w.InputImage():
+            return {"type": "image_url", "image_url": {"url": part.image_url or "", "detail": part.detail}}
+        case w.InputAudio():
+            return {"type": "input_audio", "input_audio": msgspec.to_builtins(part.input_audio)}
+        case w.InputFile():
+            return {"type": "file", "file": {k: v for k, v in msgspec.to_builtins(part).items() if k != "type"}}
+        case w.InputVideo():
+            return {"type": "video_url", "video_url": {"url": part.video_url}}
+
+
+def to_chat_tools(turn: Turn) -> list[dict[str, Any]]:
+    """The offered tools in chat shape; a tool in a namespace is called `namespace.name`, free text is `input`."""
+    shaped: list[dict[str, Any]] = []
+    for tool in turn.tools:
+        if isinstance(tool, t.NamespaceTool):
+            shaped.extend(_tool(inner, f"{tool.name}.{inner.name}") for inner in tool.tools)
+        elif isinstance(tool, t.ToolSearchTool):
+            if tool.execution == "client":
+                shaped.append(_function("tool_search", tool.description or "Search for more tools.", tool.parameters or None))
+        else:
+            shaped.append(_tool(tool, tool.name))
+    return shaped
+
+
+def _tool(tool: Any, name: str) -> dict[str, Any]:
+    if isinstance(tool, t.CustomTool):
+        schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+        return _function(name, tool.description or "", schema)
+    return _function(name, tool.description or "", tool.parameters)
+
+
+def _function(name: str, description: str, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {}, **(parameters or {})}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

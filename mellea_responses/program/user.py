@@ -1,0 +1,206 @@
+"""A user's `serve()` behind the one face of programs.
+
+Plain functions and generators run in daemon threads, coroutines and async generators on the program loop; neither is
+the loop that serves HTTP.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import copy_context
+from typing import Any
+
+from mellea_responses.errors import ApiError
+from mellea_responses.program.call import Signature
+from mellea_responses.program.channel import Channel, Gone
+from mellea_responses.program.pool import ProgramLoop, ThreadPool
+from mellea_responses.program.returns import to_steps
+from mellea_responses.settings import Settings
+from mellea_responses.turn import CurrentRun, Facts, Step, Stop, Turn, current_run
+
+Speak = Callable[[Any], None]
+
+
+class UserProgram:
+    """A program made of functions.
+
+    Args:
+        serve: The user's function; see docs/programs.md for its forms.
+        check: An optional last look at a turn before the headers; raises, or returns `Facts`.
+        name: The name it is served under.
+        settings: Threads, limits and times.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[..., Any],
+        *,
+        check: Callable[[Turn], Any] | None = None,
+        name: str = "program",
+        settings: Settings | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        self.name = name
+        self._signature = Signature(serve)
+        self._check = check
+        self._timeout = settings.check_timeout
+        self._pool = ThreadPool(settings.threads)
+        self._checks = ThreadPool(settings.threads)
+        self._loop: ProgramLoop | None = None
+        self._one = threading.Lock() if settings.exclusive else None
+        self._turnstile: asyncio.Lock | None = None
+        self._exclusive = settings.exclusive
+        self._async = inspect.iscoroutinefunction(_function(serve)) or inspect.isasyncgenfunction(_function(serve))
+
+    async def check(self, turn: Turn, owner: str) -> Facts | None:
+        """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
+        if self._check is None:
+            return None
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._checks.submit(lambda: _report(self._check, turn, loop, answer))
+        try:
+            async with asyncio.timeout(self._timeout):
+                facts = await answer
+        except TimeoutError:
+            raise ApiError("The program took too long to check the request.", code="timeout") from None
+        return facts if isinstance(facts, Facts) else None
+
+    async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
+        """Calls `serve()` and hands on what it says."""
+        channel = Channel()
+        context = copy_context()
+        context.run(current_run.set, current)
+        cancel = self._start(current, channel, context)
+        try:
+            async for batch in channel.batches():
+                yield batch
+        finally:
+            channel.leave()
+            cancel()
+
+    def _start(self, current: CurrentRun, channel: Channel, context: Any) -> Callable[[], None]:
+        if not self._async:
+            self._pool.submit(lambda: context.run(self._in_thread, current, channel))
+            return lambda: None
+        if self._loop is None:
+            self._loop = ProgramLoop()
+        return self._loop.submit(self._in_loop(current, channel), f"serve() for {current.response_id}")
+
+    # In a thread.
+
+    def _in_thread(self, current: CurrentRun, channel: Channel) -> None:
+        try:
+            if self._one is None:
+                self._speak_in_thread(current, channel)
+            else:
+                with self._one:
+                    self._speak_in_thread(current, channel)
+            channel.end()
+        except Gone:
+            channel.end()
+        except BaseException as exc:  # the program's failure is the listener's to tell
+            channel.end(exc)
+
+    def _speak_in_thread(self, current: CurrentRun, channel: Channel) -> None:
+        if channel.gone:
+            return
+        result = self._signature.call(current.turn)
+        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
+            asyncio.run(_speak_async(result, channel))
+        elif inspect.isgenerator(result) or _is_iterator(result):
+            try:
+                for piece in result:
+                    if _say(piece, channel):
+                        break
+                    channel.wait_for_room()
+            finally:
+                if inspect.isgenerator(result):
+                    result.close()
+        else:
+            _say(result, channel)
+
+    # On the program loop.
+
+    async def _in_loop(self, current: CurrentRun, channel: Channel) -> None:
+        current_run.set(current)
+        try:
+            if not self._exclusive:
+                await _speak_async(self._signature.call(current.turn), channel)
+            else:
+                self._turnstile = self._turnstile or asyncio.Lock()
+                async with self._turnstile:
+                    await _speak_async(self._signature.call(current.turn), channel)
+            channel.end()
+        except (Gone, asyncio.CancelledError):
+            channel.end()
+        except BaseException as exc:  # as in a thread
+            channel.end(exc)
+
+    def close(self) -> None:
+        """Ends idle threads and the loop."""
+        self._pool.close()
+        self._checks.close()
+        if self._loop is not None:
+            self._loop.close()
+
+
+async def _speak_async(result: Any, channel: Channel) -> None:
+    if inspect.isawaitable(result):
+        result = await result
+    if not hasattr(result, "__aiter__"):
+        _say(result, channel)
+        return
+    try:
+        async for piece in result:
+            if _say(piece, channel):
+                break
+            while channel.full:
+                await asyncio.sleep(0.005)
+    finally:
+        if hasattr(result, "aclose"):
+            await result.aclose()
+
+
+def _say(value: Any, channel: Channel) -> bool:
+    """Says what one value means; True after a `Stop`, since nothing may follow it."""
+    for step in to_steps(value):
+        channel.put(step)
+        if isinstance(step, Stop):
+            return True
+    if channel.gone:
+        raise Gone
+    return False
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(value, "__next__") and not isinstance(value, str | bytes)
+
+
+def _function(serve: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind an object with `__call__`, which `inspect` would take for a plain one."""
+    return serve if inspect.isfunction(serve) or inspect.ismethod(serve) else type(serve).__call__
+
+
+def _report(check: Any, turn: Turn, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]") -> None:
+    def tell(value: Any, error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_exception(error) if error is not None else answer.set_result(value)
+
+    try:
+        facts = check(turn)
+        if inspect.isawaitable(facts):
+            facts = asyncio.run(_await(facts))
+    except Exception as exc:  # told to the request that waits
+        result: tuple[Any, BaseException | None] = (None, exc)
+    else:
+        result = (facts, None)
+    try:
+        loop.call_soon_threadsafe(tell, *result)
+    except RuntimeError:
+        pass  # the server has stopped
+
+
+async def _await(value: Any) -> Any:
+    return await value
