@@ -1,0 +1,75 @@
+"""What a case leaves open and this server decides, and what waits for parts that are not built."""
+
+from typing import Any
+
+SETUP = {
+    "store_ttl_s": "response_ttl",
+    "store_max_entries": "store_max_entries",
+    "store_max_bytes": "store_max_bytes",
+    "max_body_bytes": "max_body_bytes",
+    "max_output_tokens": "max_output_tokens",
+    "threads": "threads",
+}
+"""A case's plain words for settings, and ours."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    # Any name is accepted unless the owner lists names; then an unknown one is refused.
+    "62-unknown-model-name": {"model_names": ("served-program",)},
+}
+"""Settings that the outcome of a case depends on, beside its own `setup`."""
+
+PINNED: dict[tuple[str, int], int] = {
+    # Headers leave before the program runs, so its failure is told inside the stream.
+    ("09-error-frame-is-seen-by-the-sdk", 0): 200,
+    # A program that ignores a forced choice has failed; the request was in order.
+    ("18-named-choice-not-silently-ignored", 0): 500,
+    # Coding clients declare hosted tools unasked: left out, and said so in a header.
+    ("19-mixed-tool-list", 0): 200,
+    # `additional_tools` is an item that a client sends; its tools count as declared.
+    ("23-unknown-item-type", 0): 200,
+    # The route exists for POST; GET is for WebSocket upgrades.
+    ("27-missing-or-wrong-fields", 5): 405,
+    # Unknown, expired and never stored look the same, and are the request's fault.
+    ("40-store-false-is-not-kept", 2): 400,
+    ("41-other-key-sees-nothing", 3): 400,
+    # A program gets every option and may use it.
+    ("50-ignored-options-are-not-silent", 1): 200,
+    # Arguments are the model's own words and may be broken; the program sees them as they are.
+    ("52-string-arguments-for-a-mapping-template", 1): 200,
+    # No CORS unless the owner names an origin: there is no OPTIONS on the route.
+    ("59-foreign-pages-cannot-drive-it", 0): 405,
+    ("59-foreign-pages-cannot-drive-it", 1): 415,
+    ("59-foreign-pages-cannot-drive-it", 2): 403,
+    ("60-every-route-needs-the-key", 4): 401,
+    ("60-every-route-needs-the-key", 5): 404,
+    ("60-every-route-needs-the-key", 7): 404,
+    ("60-every-route-needs-the-key", 8): 404,
+    # A program has no context window of its own.
+    ("61-body-sizes", 0): 200,
+    ("61-body-sizes", 1): 200,
+    ("62-unknown-model-name", 1): 404,
+    # Half a surrogate pair is no character.
+    ("63-framework-defaults", 1): 400,
+    ("63-framework-defaults", 3): 415,
+    # An unknown key is ignored; a template under a known key is refused.
+    ("64-template-in-the-request", 0): 200,
+    ("64-template-in-the-request", 1): 400,
+}
+"""Our one status where a case allows several, by case and turn."""
+
+LATER: dict[str, str] = {
+    "bg": "background runs are not offered yet",
+    "context": "needs a model whose context window is known",
+    "engine.kv": "needs concurrent requests on a real model",
+    "http.auth": "there are no keys yet",
+    "item.image": "needs a model that says it cannot see",
+    "schema.collapse": "needs grammars on a real model",
+    "schema.ignored": "needs grammars on a real model",
+    "schema.ref": "needs grammars on a real model",
+    "sec.fetch": "needs a model that takes images",
+    "state.tenant": "there are no keys yet",
+    "template.args": "needs a model with this chat template",
+    "template.raise": "needs a model with this chat template",
+    "template.system": "needs a model with this chat template",
+}
+"""Kinds that are not run, each with what it waits for. They do not count as held."""
