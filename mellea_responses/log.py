@@ -71,6 +71,11 @@ class EventLog:
             elif not await self._more(idle):
                 yield []
 
+    async def wait_closed(self) -> None:
+        """Until nothing will follow."""
+        while not self._closed:
+            await self._more(None)
+
     async def _more(self, idle: float | None) -> bool:
         """Whether something happened within `idle` seconds."""
         if self._changed is None:

@@ -230,12 +230,12 @@ class NamedCalls:
         pen: Where the steps go.
         head: Reads a head.
         stops: Marker tokens that end arguments wherever they stand.
-        ends: What ends a name; a cut after it leaves a call without arguments, a cut before it only words.
+        markers: What may stand around a name. A cut after one leaves a call without arguments, a cut before it words.
     """
 
-    def __init__(self, pen: Pen, head: Head, stops: str = "", ends: tuple[str, ...] = ()) -> None:
+    def __init__(self, pen: Pen, head: Head, stops: str = "", markers: tuple[str, ...] = ()) -> None:
         self._pen = pen
-        self._ends = ends
+        self._markers = markers
         self._read_head = head
         self._stops = stops
         self._head: list[str] = []
@@ -252,16 +252,18 @@ class NamedCalls:
             self._pen.end(whole=whole)
             return
         head = "".join(self._head)
-        call = self._read_head(head) if whole or head.rstrip(BLANK).endswith(self._ends or ("\0",)) else None
+        call = self._read_head(head) if whole or head.rstrip(BLANK).endswith(self._markers or ("\0",)) else None
         if call is None:
-            self._pen.text(head if self._words(head) else "")
+            self._pen.text(self._words(head))
         else:
             self._pen.call(*call)
             self._pen.end(whole=whole)
 
     def _words(self, head: str) -> str:
-        """What is left of a head when marker tokens and the fence after arguments are taken away."""
-        return head.strip(BLANK + "`" + self._stops)
+        """What is left of a head without markers and the fence around arguments."""
+        for marker in self._markers:
+            head = head.replace(marker, "")
+        return head if head.strip(BLANK + "`") else ""
 
     def _in_head(self, text: str, at: int) -> int:
         end = text.find("{", at)
@@ -272,7 +274,7 @@ class NamedCalls:
         call = self._read_head(head)
         self._is_call = call is not None
         if call is None:
-            self._pen.text(head)
+            self._pen.text(self._words(head))
         else:
             self._pen.call(*call)
         self._span = JsonSpan(self._stops)

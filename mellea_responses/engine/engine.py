@@ -12,12 +12,13 @@ from mellea_responses.engine.kv import PrefixStore
 from mellea_responses.engine.load import load_model
 from mellea_responses.engine.model import Model
 from mellea_responses.engine.outbox import Outbox
-from mellea_responses.engine.plain import PlainSplitter, Splitter
+from mellea_responses.engine.parse import make_splitter
 from mellea_responses.engine.prompt import Prompter
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
 from mellea_responses.engine.row import Row
 from mellea_responses.engine.sample import settle
+from mellea_responses.engine.selfcheck import Features
 from mellea_responses.engine.splice import Prompt
 from mellea_responses.engine.vocabulary import Vocabulary
 from mellea_responses.engine.worker import Worker
@@ -137,6 +138,10 @@ class Engine:
         finally:
             row.abandoned = True
 
+    def ready(self) -> Features:
+        """Wait until the load-time self-check is over and say what holds for this model."""
+        return self._worker.ready()
+
     def counts(self) -> dict[str, int]:
         """Rows, queue, snapshots, leases and bytes: what must go back to rest when nobody asks."""
         return {**self._worker.counts(), **self._store.counts()}
@@ -154,7 +159,7 @@ class Engine:
         asked = request.options.max_output_tokens or self._max_output_tokens or left
         writer = Writer(
             self._model.tokenizer,
-            self._splitter(prompt, request),
+            make_splitter(self._model.tokenizer, prompt.text, () if request.tool_choice == "none" else request.tools),
             ends=self._model.ends,
             stops=request.options.stop,
             limit=min(asked, left),
@@ -168,9 +173,6 @@ class Engine:
             Outbox(),
             self._store.lease(request.owner, prompt.tokens),
         )
-
-    def _splitter(self, prompt: Prompt, request: GenerateRequest) -> Splitter:
-        return PlainSplitter(self._model.special)
 
     def _remember(self, row: Row) -> None:
         """Reasoning is kept by the visible turn, for clients that will not send it back."""

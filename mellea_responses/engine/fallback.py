@@ -14,7 +14,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from mellea_responses.engine.model import Model
 
 
-class _Chosen(LogitsProcessor):  # type: ignore[misc]  # untyped base
+class _Chosen(LogitsProcessor):
     def __init__(self, choose: Callable[[Tensor], int]) -> None:
         self._choose = choose
 
@@ -25,7 +25,7 @@ class _Chosen(LogitsProcessor):  # type: ignore[misc]  # untyped base
         return only
 
 
-class _Over(StoppingCriteria):  # type: ignore[misc]  # untyped base
+class _Over(StoppingCriteria):
     def __init__(self, over: Callable[[], bool]) -> None:
         self._over = over
 
@@ -47,10 +47,11 @@ def run_generate(
         over: Whether the token chosen last was the last.
     """
     prompt = torch.tensor([tokens], device=model.device)
+    settings = GenerationConfig(max_new_tokens=limit, do_sample=False, pad_token_id=0)  # type: ignore[no-untyped-call]
     model.network.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
-        generation_config=GenerationConfig(max_new_tokens=limit, do_sample=False, pad_token_id=0),
+        generation_config=settings,
         logits_processor=LogitsProcessorList([_Chosen(choose)]),
         stopping_criteria=StoppingCriteriaList([_Over(over)]),
     )

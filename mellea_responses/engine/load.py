@@ -51,7 +51,7 @@ def _gguf(file: Path) -> Path:
 def _read(source: str, dtype: Any, device: torch.device, trust: bool) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust)
-        network = AutoModelForCausalLM.from_pretrained(
+        network: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, trust_remote_code=trust, use_safetensors=None if trust else True
         )
     except Exception as exc:

@@ -1,7 +1,7 @@
-"""Chat messages before a template sees them: pure functions from the request's spelling to what the template can take."""
+"""Chat messages before a template sees them: from the request's spelling to what the template can take."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -94,7 +94,7 @@ def arguments_of(call: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError:
             parsed = given
         given = parsed
-    return dict(given) if isinstance(given, Mapping) else {} if given in (None, "") else {"input": given}
+    return dict(given) if isinstance(given, Mapping) else {} if given in (None, "") else {"arguments": given}
 
 
 def canonical(message: Message) -> bytes:
@@ -150,7 +150,7 @@ def call_text(call: Mapping[str, Any]) -> str:
 
 
 def _systems(messages: list[Message], traits: Traits) -> list[Message]:
-    """Systems at the front become one; later ones too if the template takes none there; all go to the user if it must."""
+    """Systems at the front become one, with the later ones if the template takes none there, or go to the user."""
     lead = next((n for n, message in enumerate(messages) if message["role"] != "system"), len(messages))
     moved = [m for n, m in enumerate(messages) if m["role"] == "system" and (n < lead or not traits.late_system)]
     rest = [m for n, m in enumerate(messages) if m["role"] != "system" or (n >= lead and traits.late_system)]
@@ -201,49 +201,3 @@ def named(choice: Any) -> str | None:
     else:
         name = getattr(choice, "name", None)
     return name if isinstance(name, str) else None
-
-
-def shortest(count: int, fits: Callable[[int], bool]) -> int:
-    """The least number of 0..count that fits, where every number above one that fits does too; else `count`."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return low
-
-
-def without_oldest(messages: Sequence[Message], drop: int) -> list[Message]:
-    """Leave out the `drop` oldest pieces. System messages stay, and so do the last user message and what is after it
-    until nothing else is left; a call goes together with its results.
-    """
-    pieces = _pieces(messages)
-    gone = {index for piece in pieces[:drop] for index in piece}
-    return [message for index, message in enumerate(messages) if index not in gone]
-
-
-def droppable(messages: Sequence[Message]) -> int:
-    """How many pieces `without_oldest` can leave out."""
-    return len(_pieces(messages))
-
-
-def _pieces(messages: Sequence[Message]) -> list[list[int]]:
-    """Whole earlier turns first, each with its user message; then the finished steps of the last turn."""
-    spoken = [index for index, message in enumerate(messages) if message["role"] != "system"]
-    users = [index for index in spoken if messages[index]["role"] == "user"]
-    last = users[-1] if users else -1
-    turns: list[list[int]] = []
-    for index in spoken:
-        if index < last and (messages[index]["role"] == "user" or not turns):
-            turns.append([])
-        if index < last:
-            turns[-1].append(index)
-    return turns + _steps(messages, [index for index in spoken if index > last])
-
-
-def _steps(messages: Sequence[Message], indexes: Sequence[int]) -> list[list[int]]:
-    steps: list[list[int]] = []
-    for index in indexes:
-        if messages[index]["role"] == "assistant" or not steps:
-            steps.append([])
-        steps[-1].append(index)
-    return steps[:-1]  # the newest step is what the model must answer

@@ -29,9 +29,7 @@ class Model:
         self.device = network.device
         self.dtype = network.dtype
         self.context_length = _context_length(network.config, tokenizer)
-        self.special = {
-            id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special
-        }
+        self.special = {id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
         self.ends = _end_tokens(network, tokenizer)
         self._accepted = set(inspect.signature(network.forward).parameters)
         # transformers renamed the argument; the old name warns where the new one exists.

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 
 from mellea_responses.turn import Step
 
@@ -62,10 +63,9 @@ def ring(boxes: Iterable[Outbox]) -> None:
     for box in boxes:
         by_loop.setdefault(box.loop, []).append(box)
     for loop, mine in by_loop.items():
-        try:
+        # A closed loop has nobody who could have read.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(_wake, mine)
-        except RuntimeError:
-            pass  # that loop is closed, and with it everybody who could have read
 
 
 def _wake(boxes: list[Outbox]) -> None:

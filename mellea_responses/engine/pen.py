@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Callable
 
 from mellea_responses.engine.marks import Marks
-from mellea_responses.turn import Call, CallArgs, CallEnd, Phase, Step, Text, Thought
+from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Text, Thought
+from mellea_responses.wire.items import Phase
 
 BLANK = " \t\r\n"
 

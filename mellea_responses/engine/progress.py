@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -51,16 +52,24 @@ class QuietBar:
 
 
 class LineBar(QuietBar):
-    """One line at each quarter, for logs."""
+    """One line at each quarter, for logs; nothing for what is done in a moment."""
 
     _quarter = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._quick_until = monotonic() + 1
 
     def update(self, n: float = 1) -> None:
         super().update(n)
         quarter = int(4 * self.n / self.total) if self.total else 0
         if quarter > self._quarter:
             self._quarter = quarter
-            print(f"{self.desc}: {25 * quarter} %", file=sys.stderr, flush=True)
+            if monotonic() > self._quick_until:
+                self._print(quarter)
+
+    def _print(self, quarter: int) -> None:
+        print(f"{self.desc}: {25 * quarter} %", file=sys.stderr, flush=True)
 
 
 class TerminalBar(QuietBar):
@@ -90,10 +99,10 @@ def shown_progress(wanted: bool) -> Iterator[None]:
 
     before = transformers_logging.set_tqdm_hook(hook)
     # The GGUF reader takes tqdm from elsewhere and would not see the hook.
-    readers_own = modeling_gguf_pytorch_utils.tqdm
-    modeling_gguf_pytorch_utils.tqdm = bar
+    reader: Any = modeling_gguf_pytorch_utils
+    readers_own, reader.tqdm = reader.tqdm, bar
     try:
         yield
     finally:
-        modeling_gguf_pytorch_utils.tqdm = readers_own
+        reader.tqdm = readers_own
         transformers_logging.set_tqdm_hook(before)

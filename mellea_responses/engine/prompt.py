@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mellea_responses.engine.messages import Message, digests, droppable, fitted, plain, shortest, tools_block
-from mellea_responses.engine.messages import without_oldest as without
+from mellea_responses.engine.messages import Message, digests, fitted, plain, tools_block
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
+from mellea_responses.engine.shorten import droppable, shortest, without_oldest
 from mellea_responses.engine.splice import Codec, Prompt, Trace, splice
 from mellea_responses.engine.template import ChatTemplate
 from mellea_responses.errors import ContextLengthExceeded, InvalidRequest
@@ -44,7 +44,10 @@ class Prompter:
             raise InvalidRequest("There are no messages to answer.", param="input")
         messages = plain(request.messages)
         chain = digests(messages)
-        turns = {digest: self._put_back(request.owner, digest, message) for digest, message in zip(chain, messages, strict=True)}
+        turns = {
+            digest: self._put_back(request.owner, digest, message)
+            for digest, message in zip(chain, messages, strict=True)
+        }
         prompt = splice(self._text(request, messages), turns, traces, self.codec)
         room = self._context_length - 1
         if len(prompt.tokens) > room:
@@ -78,7 +81,7 @@ class Prompter:
         made: dict[int, Prompt] = {}
 
         def fits(drop: int) -> bool:
-            made[drop] = splice(self._text(request, without(messages, drop)), {}, (), self.codec)
+            made[drop] = splice(self._text(request, without_oldest(messages, drop)), {}, (), self.codec)
             return len(made[drop].tokens) + max(answer, 1) <= length
 
         most = droppable(messages) if request.truncation == "auto" else 0

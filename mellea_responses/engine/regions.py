@@ -100,9 +100,9 @@ class Regions:
         if self._field == "header":
             self._pen.text("".join(self._header))
         self._release()
+        if self._field == "reasoning_content":
+            self._pen.seam()
         self._end_message()
-        if self._field != "reasoning_content":
-            self._pen.flush()
 
     def _decide(self, cut: str) -> None:
         self._recent = (self._recent + cut)[-self._longest :]
@@ -143,9 +143,9 @@ class Regions:
             self._waits = False
         elif not self._priming:
             self._release()
-        self._pen.seam()
         if field in ("end", "header"):
             self._end_message()
+        self._pen.seam()
         if field in POINTS:
             self._fresh()
             self._gate = self._bare
@@ -219,6 +219,8 @@ class Regions:
     def _end_message(self) -> None:
         if self._mode == "call":
             self._pen.end(whole=False)
+        elif self._mode == "text":
+            self._pen.flush()
         self._mode = "text"
         self._header = []
 
@@ -270,8 +272,7 @@ def make_reader(family: Family, marks: Marks, pen: Pen, schemas: Schemas) -> Rea
             return TaggedCalls(pen, argument_tags(marks.encode), schemas, marks.decode)
         if family.body == "tagged" and first == "<":
             return TaggedCalls(pen, function_tags(), schemas, marks.decode)
-        ends = tuple(map(marks.encode, family.inner[1:]))
-        return NamedCalls(pen, _head(family, marks.encode), stops, ends)
+        return NamedCalls(pen, _head(family, marks.encode), stops, tuple(map(marks.encode, family.inner)))
 
     return _Chooser(choose)
 

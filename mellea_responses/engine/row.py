@@ -13,7 +13,8 @@ from mellea_responses.engine.sample import Sampling, log_probabilities, penalise
 from mellea_responses.engine.splice import Prompt
 from mellea_responses.engine.vocabulary import Vocabulary
 from mellea_responses.engine.writer import Writer
-from mellea_responses.turn import Step, TokenLogprob, Usage
+from mellea_responses.turn import Step, Usage
+from mellea_responses.wire.items import Logprob
 
 
 class Row:
@@ -76,7 +77,7 @@ class Row:
             self._counts[token] += 1
         return self.writer.take(token, self._logprob(logits, token))
 
-    def _logprob(self, logits: Tensor, token: int) -> TokenLogprob | None:
+    def _logprob(self, logits: Tensor, token: int) -> Logprob | None:
         options = self.request.options
         if not options.logprobs:
             return None

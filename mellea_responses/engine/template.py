@@ -24,6 +24,8 @@ _OUR_ARGUMENTS = {
     "return_assistant_tokens_mask", "tokenizer_kwargs",
 }  # fmt: skip
 
+_NOTHING_SAID = Options()
+
 _PROBE_TOOL = {
     "type": "function",
     "function": {
@@ -47,7 +49,7 @@ class ChatTemplate:
         self.traits = self._probe()
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), options: Options = Options()
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), options: Options = _NOTHING_SAID
     ) -> str:
         """The prompt as text, ending where the model's answer begins.
 
@@ -61,7 +63,9 @@ class ChatTemplate:
             log.info("the chat template raised", exc_info=True)
             raise InvalidRequest(self._complaint(exc, messages, tools, arguments), param="input") from None
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], arguments: dict[str, Any]) -> str:
+    def _render(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], arguments: dict[str, Any]
+    ) -> str:
         rendered = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             tools=[dict(tool) for tool in tools] or None,
@@ -129,7 +133,7 @@ def template_arguments(options: Options) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if options.effort is not None:
         arguments["enable_thinking"] = options.effort != "none"
-        arguments["reasoning_effort"] = {"none": "low", "minimal": "low", "xhigh": "high"}.get(
+        arguments["reasoning_effort"] = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}.get(
             options.effort, options.effort
         )
     arguments.update({key: value for key, value in options.chat_template_kwargs.items() if key not in _OUR_ARGUMENTS})

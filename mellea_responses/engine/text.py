@@ -34,7 +34,7 @@ class TokenText:
         return done, piece.replace(REPLACEMENT, "")
 
     def _step(self, token: int) -> str | None:
-        if self._stream is None:
+        if self._stream is None or self._backend is None:
             return self._decode_pending()
         try:
             return self._stream.step(self._backend, token)

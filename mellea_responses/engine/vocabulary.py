@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mellea_responses.turn import TokenLogprob
+from mellea_responses.wire.items import Logprob, TopLogprob
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -40,11 +40,11 @@ class Vocabulary:
             return bytes([int(written[3:5], 16)])
         return str(written).replace("▁", " ").encode()
 
-    def described(self, token: int, logprob: float, others: list[tuple[int, float]]) -> TokenLogprob:
+    def described(self, token: int, logprob: float, others: list[tuple[int, float]]) -> Logprob:
         """A token with its log-probability and those of the likeliest ones."""
-        top = [self.described(other, value, []) for other, value in others]
+        top = [TopLogprob(_name(raw), value, list(raw)) for raw, value in ((self.bytes_of(t), v) for t, v in others)]
         raw = self.bytes_of(token)
-        return TokenLogprob(_name(raw), logprob, list(raw), top)
+        return Logprob(_name(raw), logprob, list(raw), top)
 
 
 def _name(raw: bytes) -> str:

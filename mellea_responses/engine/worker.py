@@ -184,9 +184,7 @@ class Worker:
             return row.tokens[-1]
 
         limit = self._model.context_length - len(row.tokens)
-        run_generate(
-            self._model, row.tokens[:], limit, choose, lambda: row.writer.reason is not None or row.unwanted
-        )
+        run_generate(self._model, row.tokens[:], limit, choose, lambda: row.writer.reason is not None or row.unwanted)
         row.fed = len(row.prompt.tokens)
         row.cache = None
         self._finish(row)

@@ -2,17 +2,27 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from mellea_responses.engine.messages import digests
-from mellea_responses.engine.plain import Splitter
 from mellea_responses.engine.splice import Joint, Prompt, Trace
 from mellea_responses.engine.text import StopCutter, TokenText
-from mellea_responses.turn import Call, CallArgs, Step, Stop, Text, Thought, TokenLogprob
+from mellea_responses.turn import Call, CallArgs, Step, Stop, Text, Thought
+from mellea_responses.wire.items import Logprob
 
 Reason = Literal["stop", "length"]
+
+
+class Splitter(Protocol):
+    """Tells reasoning, text and calls apart while they are written; `parse` has the real one."""
+
+    def feed(self, token_ids: Sequence[int], text: str) -> list[Step]:
+        """Take the next tokens and the text they add; special tokens appear in the text by their names."""
+
+    def finish(self, reason: Reason) -> list[Step]:
+        """The last Steps."""
 
 
 class Writer:
@@ -43,10 +53,10 @@ class Writer:
         self._ends, self._limit = ends, limit
         self._pieces: list[str] = []
         self._whole = 0
-        self._logprobs: list[TokenLogprob] = []
+        self._logprobs: list[Logprob] = []
         self._thinking = False
 
-    def take(self, token: int, logprob: TokenLogprob | None = None) -> list[Step]:
+    def take(self, token: int, logprob: Logprob | None = None) -> list[Step]:
         """Add one token; the answer is what may be said now. `reason` is set when this token ends the answer."""
         self.tokens.append(token)
         if token in self._ends:

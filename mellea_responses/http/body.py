@@ -1,0 +1,70 @@
+"""The body of a request: JSON, perhaps compressed, never larger than the limit even after inflation."""
+
+import zlib
+from typing import Any
+
+import zstandard
+from litestar import Request
+
+from mellea_responses.errors import ContentTooLarge, InvalidRequest, UnsupportedMediaType
+
+_CHUNK = 2**20
+
+
+def check_content_type(request: Request[Any, Any, Any]) -> None:
+    """Any page in a browser may send text/plain without asking; JSON it may not.
+
+    Raises:
+        UnsupportedMediaType: the body is not declared as JSON.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise UnsupportedMediaType("Send the body as content-type: application/json.")
+
+
+def inflate(body: bytes, encoding: str, limit: int) -> bytes:
+    """The plain body of one sent with `content-encoding`.
+
+    Raises:
+        UnsupportedMediaType: the encoding is none of gzip, deflate and zstd.
+        ContentTooLarge: it inflates beyond `limit` bytes.
+        InvalidRequest: it is not what it says.
+    """
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    try:
+        if encoding in ("gzip", "x-gzip"):
+            return _unzip(body, 16 + zlib.MAX_WBITS, limit)
+        if encoding == "deflate":
+            return _unzip(body, zlib.MAX_WBITS, limit)
+        if encoding == "zstd":
+            return _unzstd(body, limit)
+    except (zlib.error, zstandard.ZstdError, EOFError):
+        raise InvalidRequest(f"The body is not valid {encoding}.", code="invalid_encoding") from None
+    raise UnsupportedMediaType(f"content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or zstd.")
+
+
+def _unzip(body: bytes, bits: int, limit: int) -> bytes:
+    inflater = zlib.decompressobj(bits)
+    plain = inflater.decompress(body, limit + 1)
+    if len(plain) > limit:
+        raise _too_large(limit)
+    if not inflater.eof:
+        raise EOFError
+    return plain
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(body)
+    pieces, size = [], 0
+    while piece := reader.read(_CHUNK):
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> ContentTooLarge:
+    return ContentTooLarge(f"The body inflates to more than {limit} bytes.")

@@ -1,0 +1,66 @@
+"""Errors as HTTP: one shape on every route, whoever raised."""
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from mellea_responses import errors
+from mellea_responses.errors import ApiError
+from mellea_responses.ids import new_id
+from mellea_responses.wire.response import ErrorAnswer, ErrorBody
+
+logger = logging.getLogger("mellea_responses.http")
+_encode = msgspec.json.Encoder().encode
+REQUEST_ID = "x-request-id"
+
+
+def request_id(request: Request[Any, Any, Any]) -> str:
+    """The id that ties an answer to the log's lines; one per request."""
+    state = request.scope["state"]
+    if REQUEST_ID not in state:
+        state[REQUEST_ID] = new_id("req")
+    return str(state[REQUEST_ID])
+
+
+def error_body(error: ApiError) -> ErrorBody:
+    """The error object, as bodies and events carry it."""
+    return ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
+
+
+def error_answer(error: ApiError, request: Request[Any, Any, Any]) -> Response[bytes]:
+    """An error as an answer. What would fail again says so to clients that retry."""
+    headers = {**error.headers, REQUEST_ID: request_id(request)}
+    if error.status == 500:
+        headers["x-should-retry"] = "false"
+    body = _encode(ErrorAnswer(error_body(error)))
+    return Response(body, status_code=error.status, headers=headers, media_type="application/json")
+
+
+def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
+    """The one handler: ours as they are, the framework's in our shape, anything else without a word of its own."""
+    if isinstance(exc, ApiError):
+        return error_answer(exc, request)
+    if isinstance(exc, HTTPException):
+        return error_answer(_translate(exc, request), request)
+    logger.error("request %s failed", request_id(request), exc_info=exc)
+    return error_answer(ApiError("The server failed. Its log has the cause."), request)
+
+
+def _translate(exc: HTTPException, request: Request[Any, Any, Any]) -> ApiError:
+    match exc.status_code:
+        case 404:
+            return errors.NotFound(f"There is no route {request.method} {request.url.path[:200]}.", code="route_not_found")
+        case 405:
+            return errors.MethodNotAllowed(f"{request.method} is not allowed on {request.url.path[:200]}.")
+        case 413:
+            return errors.ContentTooLarge("The body is larger than this server takes.")
+        case 415:
+            return errors.UnsupportedMediaType("Send application/json.")
+        case status if status < 500:
+            key = next((e["key"] for e in exc.extra or [] if isinstance(e, dict) and "key" in e), "")
+            return errors.InvalidRequest("The request is not valid.", param=key)
+        case _:
+            return ApiError("The server failed. Its log has the cause.")

@@ -1,0 +1,152 @@
+"""The routes of `/v1/responses`. Each also answers without `/v1`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, RawBody
+from litestar.response import Stream
+
+from mellea_responses.errors import ApiError, InvalidRequest
+from mellea_responses.http import sse
+from mellea_responses.http.body import check_content_type, inflate
+from mellea_responses.http.errors import REQUEST_ID, request_id
+from mellea_responses.runs import Run
+from mellea_responses.service import Service
+from mellea_responses.turn import Turn
+from mellea_responses.wire.decode import decode_create
+from mellea_responses.wire.response import DeletedResponse
+
+AnyRequest = Request[Any, Any, Any]
+_encode = msgspec.json.Encoder().encode
+UNSUPPORTED = "x-mellea-unsupported-tools"
+
+
+def paths(path: str) -> list[str]:
+    """A route with and without the version."""
+    return [f"/v1{path}", path]
+
+
+@post(paths("/responses"), status_code=200, name="create_response")
+async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes] | Stream:
+    """Makes a response: as JSON, or as events with `stream: true`."""
+    check_content_type(request)
+    body = inflate(body, request.headers.get("content-encoding", ""), service.settings.max_body_bytes)
+    run = await service.create(decode_create(body), owner_of(request), request_id(request))
+    headers = {REQUEST_ID: request_id(request), **_unsupported(run.turn)}
+    if run.turn.request.stream:
+        body_stream = _attached(run, service.settings.ping_seconds)
+        return Stream(body_stream, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
+    return Response(await _result(run, request), media_type="application/json", headers=headers)
+
+
+def _unsupported(turn: Turn) -> dict[str, str]:
+    return {UNSUPPORTED: ", ".join(turn.unsupported_tools)} if turn.unsupported_tools else {}
+
+
+async def _attached(run: Run, ping: float) -> AsyncIterator[bytes]:
+    """The run's stream; a client that leaves ends it."""
+    try:
+        async for piece in sse.frames(run.log, 0, ping):
+            yield piece
+    finally:
+        if not run.background:
+            run.cancel("client left")
+
+
+async def _result(run: Run, request: AnyRequest) -> bytes:
+    """The answer as JSON. The connection is watched meanwhile: nobody to answer, nothing to generate."""
+    gone = asyncio.ensure_future(_disconnected(request))
+    answer = asyncio.ensure_future(run.result())
+    try:
+        await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            run.cancel("client left")
+        return _encode(await answer)
+    finally:
+        gone.cancel()
+        answer.cancel()
+
+
+async def _disconnected(request: AnyRequest) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@get(paths("/responses/{response_id:str}"), name="get_response")
+async def retrieve(
+    request: AnyRequest,
+    response_id: FromPath[str],
+    service: NamedDependency[Service],
+    stream: FromQuery[str | None] = None,
+    starting_after: FromQuery[str | None] = None,
+) -> Response[bytes] | Stream:
+    """A stored response: the object, or with `stream=true` its events after `starting_after`."""
+    owner, headers = owner_of(request), {REQUEST_ID: request_id(request)}
+    if not _flag(stream, "stream"):
+        return Response(await service.retrieve(owner, response_id), media_type="application/json", headers=headers)
+    start = _number(starting_after, "starting_after", -1, None) + 1 if starting_after is not None else 0
+    log = await service.events(owner, response_id)
+    body = sse.frames(log, start, service.settings.ping_seconds)
+    return Stream(body, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
+
+
+@delete(paths("/responses/{response_id:str}"), status_code=200, name="delete_response")
+async def remove(
+    request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]
+) -> Response[bytes]:
+    """Forgets a stored response. Responses that continue it keep working."""
+    await service.delete(owner_of(request), response_id)
+    return _json(DeletedResponse(response_id), request)
+
+
+@get(paths("/responses/{response_id:str}/input_items"), name="list_input_items")
+async def input_items(
+    request: AnyRequest,
+    response_id: FromPath[str],
+    service: NamedDependency[Service],
+    after: FromQuery[str | None] = None,
+    before: FromQuery[str | None] = None,
+    limit: FromQuery[str | None] = None,
+    order: FromQuery[str | None] = None,
+) -> Response[bytes]:
+    """The items a response was asked with, newest first unless `order=asc`."""
+    if order not in (None, "asc", "desc"):
+        raise InvalidRequest("order must be asc or desc.", param="order")
+    items = await service.input_items(
+        owner_of(request),
+        response_id,
+        after=after,
+        before=before,
+        limit=_number(limit, "limit", 1, 100) if limit is not None else 20,
+        order=order or "desc",
+    )
+    return _json(items, request)
+
+
+def owner_of(request: AnyRequest) -> str:
+    """Whose request it is. Without keys everybody is the one owner."""
+    return str(request.scope["state"].get("owner", ""))
+
+
+def _json(value: Any, request: AnyRequest) -> Response[bytes]:
+    return Response(_encode(value), media_type="application/json", headers={REQUEST_ID: request_id(request)})
+
+
+def _flag(value: str | None, param: str) -> bool:
+    if value in (None, "", "false", "False", "0"):
+        return False
+    if value in ("true", "True", "1"):
+        return True
+    raise InvalidRequest(f"{param} must be true or false.", param=param)
+
+
+def _number(value: str, param: str, low: int, high: int | None) -> int:
+    if value.removeprefix("-").isdecimal() and len(value) < 12:
+        number = int(value)
+        if number >= low and (high is None or number <= high):
+            return number
+    raise InvalidRequest(f"{param} must be a whole number from {low}{f' to {high}' if high else ''}.", param=param)

@@ -1,0 +1,143 @@
+"""The process: loads the program, binds, says where it listens, and stops when told to.
+
+A stop ends every open run first, so each stream gets its terminal event, and only then waits for connections. Programs
+cannot be killed; the process does not wait for them.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from mellea_responses.http.app import create_app
+from mellea_responses.http.security import is_loopback
+from mellea_responses.program import Program
+from mellea_responses.program.load import LoadError, load_program
+from mellea_responses.settings import Settings
+
+LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
+
+
+class Server(uvicorn.Server):
+    """Ends every open run the moment a stop signal arrives, before connections are awaited."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain, self._on_start = drain, on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tells where the server listens once it does."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains; a second one ends the process at once."""
+        if self.should_exit:
+            os._exit(130 if sig == 2 else 143)
+        self._loop.call_soon_threadsafe(self._drain)
+        super().handle_exit(sig, frame)
+
+
+def run(settings: Settings) -> None:
+    """Serves until a signal ends it.
+
+    Raises:
+        SystemExit: the program cannot be loaded or the address cannot be bound; one line says why.
+    """
+    configure_logging()
+    if not is_loopback(settings.host) and not settings.no_auth:
+        _refuse(f"{settings.host} can be reached from outside and nobody would need a key; add --no-auth if you mean it.")
+    try:
+        program = load(settings)
+    except LoadError as exc:
+        _refuse(str(exc))
+    sock = _bind(settings)
+    app = create_app(program, settings)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+    )
+    address = "http://{}:{}".format(*_printable(sock))
+    server = Server(config, app.state.service.drain, lambda: _banner(address, program, settings))
+    try:
+        server.run(sockets=[sock])
+    finally:
+        _leave()
+
+
+def load(settings: Settings) -> Program:
+    """The program the settings name, or the built-in one over their model.
+
+    Raises:
+        LoadError: it cannot be served.
+    """
+    if settings.program is not None:
+        return load_program(settings.program, settings)
+    from mellea_responses.program.builtin import ModelProgram
+
+    return ModelProgram.load(settings)
+
+
+def configure_logging() -> None:
+    """Our own lines at INFO to stderr, everybody else's from WARNING on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(handler)
+    logging.getLogger("mellea_responses").setLevel(logging.INFO)
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
+    except OSError as exc:
+        _refuse(f"cannot listen on {settings.host}:{settings.port}: {exc.strerror or exc}")
+    return sock
+
+
+def _printable(sock: socket.socket) -> tuple[str, int]:
+    host, port = sock.getsockname()[:2]
+    return (f"[{host}]" if ":" in host else host), port
+
+
+def _banner(address: str, program: Program, settings: Settings) -> None:
+    ttl = settings.response_ttl
+    kept = f"responses are kept {ttl:g} s, up to {settings.store_max_bytes // 2**20} MiB" if ttl else "nothing is kept"
+    lines = [
+        f"mellea-responses: {getattr(program, 'description', program.name)}",
+        f"  listening on {address}/v1 ({kept})",
+        f"  curl {address}/v1/responses -H 'content-type: application/json' -d '{{\"input\": \"Say hello.\"}}'",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"mellea-responses: {reason}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+def _leave() -> None:
+    """Programs' threads may never end; give exit handlers a moment and then go."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    timer = threading.Timer(LAST_SECONDS, os._exit, [0])
+    timer.daemon = True
+    timer.start()

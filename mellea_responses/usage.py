@@ -1,0 +1,44 @@
+"""Token counts for programs that count none: four bytes are about one token. The access line says `usage=estimated`."""
+
+from collections.abc import Iterable
+
+from mellea_responses.turn import Turn, Usage
+from mellea_responses.wire import items as w
+
+BYTES_PER_TOKEN = 4
+
+
+def estimate(turn: Turn, output: Iterable[w.Item]) -> Usage:
+    """A guess at the counts of one answer; never zero for text that is there."""
+    output = list(output)
+    thoughts = sum(_size(item) for item in output if isinstance(item, w.Reasoning))
+    said = sum(_size(item) for item in output) - thoughts
+    read = sum(_size(item) for item in turn.items) + len((turn.instructions or "").encode())
+    return Usage(
+        input_tokens=_tokens(read), output_tokens=_tokens(said) + _tokens(thoughts), reasoning_tokens=_tokens(thoughts)
+    )
+
+
+def _tokens(size: int) -> int:
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def _size(item: w.Item) -> int:
+    match item:
+        case w.Message():
+            return sum(_part(part) for part in item.content)
+        case w.Reasoning():
+            return sum(len(part.text.encode()) for part in item.content or item.summary)
+        case w.FunctionCall():
+            return len(item.name) + len(item.arguments.encode())
+        case w.CustomToolCall():
+            return len(item.name) + len(item.input.encode())
+        case w.FunctionCallOutput() | w.CustomToolCallOutput():
+            return len(item.output.encode()) if isinstance(item.output, str) else sum(map(_part, item.output))
+        case _:
+            return 0
+
+
+def _part(part: w.Part) -> int:
+    text = getattr(part, "text", None) or getattr(part, "refusal", None)
+    return len(text.encode()) if text else 0
