@@ -88,7 +88,7 @@ class Builder:
         """The events that follow from one step. After the end nothing follows."""
         return [] if self.ended else list(self._hear(said))
 
-    def _hear(self, said: Said) -> Iterator[e.Event]:
+    def _hear(self, said: Said) -> Iterator[e.Event]:  # noqa: C901  # one case per step is the whole of it
         match said:
             case Text():
                 yield from self._text(said)
@@ -215,7 +215,7 @@ class Builder:
         yield from self._close_all(items)
         self._response = replace(self._response, status=status, output=self._output(), usage=self._usage, **changes)
         self.ended = True
-        terminal = {"completed": e.Completed, "incomplete": e.Incomplete}.get(status, e.Failed)
+        terminal = e.Completed if status == "completed" else e.Incomplete if status == "incomplete" else e.Failed
         yield terminal(self._number(), self._response)
 
     def _output(self) -> list[w.Item]:

@@ -137,7 +137,9 @@ class Guard:
         choice = self._turn.tool_choice
         if choice == "none" or (isinstance(choice, AllowedTools) and choice.mode == "none"):
             raise ToolChoiceViolated(f"The model called `{tool.name}` though tool_choice is none.")
-        allowed = choice.tools if isinstance(choice, AllowedTools) else [choice] if isinstance(choice, ToolRef) else None
+        allowed = (
+            choice.tools if isinstance(choice, AllowedTools) else [choice] if isinstance(choice, ToolRef) else None
+        )
         if allowed is not None and not any(tool.is_meant_by(ref) for ref in allowed):
             raise ToolChoiceViolated(f"The model called `{tool.name}`, which tool_choice does not allow.")
 

@@ -119,7 +119,9 @@ class Run:
         except ApiError as error:
             last = self._failed(error)
         except Exception as exc:  # the program's, whatever it is: the client learns only that it failed
-            logger.exception("%s failed: the program raised %s (request %s)", self.id, type(exc).__name__, self.request_id)
+            logger.exception(
+                "%s failed: the program raised %s (request %s)", self.id, type(exc).__name__, self.request_id
+            )
             last = self._failed(ApiError("The program failed. The server's log has the cause."))
         await self._end(last)
 

@@ -36,7 +36,9 @@ class Schema:
                 _check_pattern(pattern, place)
             self._validator = jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS)
         except jsonschema_rs.ValidationError as exc:
-            raise InvalidRequest(f"Invalid JSON Schema: {exc.message[:200]}.", param=_join(path, exc.instance_path)) from None
+            raise InvalidRequest(
+                f"Invalid JSON Schema: {exc.message[:200]}.", param=_join(path, exc.instance_path)
+            ) from None
         except (jsonschema_rs.ReferencingError, ValueError, RecursionError) as exc:
             reason = "nested too deeply" if "ecursion" in str(exc) or isinstance(exc, RecursionError) else str(exc)
             raise InvalidRequest(f"Invalid JSON Schema: {reason[:200]}.", param=path) from None

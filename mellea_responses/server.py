@@ -55,7 +55,9 @@ def run(settings: Settings) -> None:
     """
     configure_logging()
     if not is_loopback(settings.host) and not settings.no_auth:
-        _refuse(f"{settings.host} can be reached from outside and nobody would need a key; add --no-auth if you mean it.")
+        _refuse(
+            f"{settings.host} can be reached from outside and nobody would need a key; add --no-auth if you mean it."
+        )
     try:
         program = load(settings)
     except LoadError as exc:

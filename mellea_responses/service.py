@@ -278,9 +278,7 @@ def replay(record: Record) -> EventLog:
     """The events of a stored response, made again by the same builder."""
     ids, times = iter(record.ids), iter(record.times)
     view: View = record.view  # type: ignore[assignment]  # written from a View
-    builder = Builder(
-        decode_base(record.base), mint=lambda _kind: next(ids), clock=lambda: next(times), view=view
-    )
+    builder = Builder(decode_base(record.base), mint=lambda _kind: next(ids), clock=lambda: next(times), view=view)
     log = EventLog()
     log.append(builder.start())
     for said in _unpack_said.decode(record.said):

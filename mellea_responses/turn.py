@@ -24,7 +24,7 @@ class _Step(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Steps are stored by the thousand: arrays with a tag are their smallest faithful form."""
 
 
-class Text(_Step):
+class Text(_Step, frozen=True):
     """Words for the reader. A change of `phase` starts a new message."""
 
     text: str
@@ -32,19 +32,19 @@ class Text(_Step):
     phase: Phase | None = None
 
 
-class Thought(_Step):
+class Thought(_Step, frozen=True):
     """Reasoning, shown or hidden as the request and the server say."""
 
     text: str
 
 
-class Refusal(_Step):
+class Refusal(_Step, frozen=True):
     """The model declines, in its own words."""
 
     text: str
 
 
-class Annotation(_Step):
+class Annotation(_Step, frozen=True):
     """A citation that belongs to the text said last. Offsets count characters of that text."""
 
     url: str
@@ -53,7 +53,7 @@ class Annotation(_Step):
     end_index: int
 
 
-class Call(_Step):
+class Call(_Step, frozen=True):
     """A tool call begins. `call_id` is minted by the first who knows the call; None leaves it to the builder."""
 
     key: str
@@ -63,32 +63,32 @@ class Call(_Step):
     kind: Literal["function", "custom", "tool_search"] = "function"
 
 
-class CallArgs(_Step):
+class CallArgs(_Step, frozen=True):
     """The next piece of a call's arguments, exactly as written."""
 
     key: str
     text: str
 
 
-class CallEnd(_Step):
+class CallEnd(_Step, frozen=True):
     """The call is whole."""
 
     key: str
 
 
-class ItemOpen(_Step):
+class ItemOpen(_Step, frozen=True):
     """A tool that the server ran itself has started; `item` is its receipt, in wire form."""
 
     item: dict[str, Any]
 
 
-class ItemDone(_Step):
+class ItemDone(_Step, frozen=True):
     """The receipt is final. Without an `ItemOpen` before it the item opens and closes here."""
 
     item: dict[str, Any]
 
 
-class Usage(_Step):
+class Usage(_Step, frozen=True):
     """True token counts. Said again, the last one holds."""
 
     input_tokens: int
@@ -98,7 +98,7 @@ class Usage(_Step):
     cache_write_tokens: int = 0
 
 
-class Stop(_Step):
+class Stop(_Step, frozen=True):
     """The program is done. `length`: a limit cut the answer. Nothing may follow."""
 
     reason: Literal["stop", "length", "content_filter"] = "stop"
@@ -108,11 +108,11 @@ Step = Text | Thought | Refusal | Annotation | Call | CallArgs | CallEnd | ItemO
 """What a program or an engine can say."""
 
 
-class Beat(_Step):
+class Beat(_Step, frozen=True):
     """The run is alive though nothing is said: shown as a numbered `response.in_progress`."""
 
 
-class Fail(_Step):
+class Fail(_Step, frozen=True):
     """The run ends in failure. Said by the guard and the run, never by a program (which raises)."""
 
     code: str
@@ -120,7 +120,7 @@ class Fail(_Step):
     error_type: str = "server_error"
 
 
-class Cancel(_Step):
+class Cancel(_Step, frozen=True):
     """The run ends because somebody no longer wants it."""
 
 

@@ -10,9 +10,11 @@ The model's own `response_template` wins; then a family is chosen by chat templa
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+from weakref import WeakKeyDictionary
 
-from mellea_responses.engine.families import choose
+from mellea_responses.engine.families import Family, choose
 from mellea_responses.engine.marks import Marks, added_tokens
 from mellea_responses.engine.markup import tool_schemas
 from mellea_responses.engine.pen import Pen, mint_call_id
@@ -75,29 +77,51 @@ def make_splitter(
         tools: What the model was offered, as chat templates take it.
         mint: Makes the id of a call that the model gave none.
     """
-    shipped = getattr(tokenizer, "response_template", None)
+    model = _known(tokenizer)
+    pen = Pen(model.marks, mint)
+    if model.shipped is not None:
+        return Splitter(ShippedRegions(model.shipped, model.marks, pen, tools), model.marks, pen, prompt_text)
+    regions = Regions(model.family, model.marks, pen, tool_schemas(tools), waits=model.waits)
+    return Splitter(regions, model.marks, pen, _tail(prompt_text, model.marks.boundaries, model.family.anchor))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What is the same for every generation of one model: some vocabularies have thousands of added tokens."""
+
+    told_by: tuple[object, ...]
+    family: Family
+    marks: Marks
+    waits: bool
+    shipped: dict[str, Any] | None
+
+
+_models: "WeakKeyDictionary[Any, _Model]" = WeakKeyDictionary()
+
+
+def _known(tokenizer: Any) -> _Model:
+    template, shipped = _chat_template(tokenizer), getattr(tokenizer, "response_template", None)
+    told_by = (template, repr(shipped), len(tokenizer))
+    model = _models.get(tokenizer)
+    if model is None or model.told_by != told_by:
+        model = _models[tokenizer] = _look_at(tokenizer, template, shipped, told_by)
+    return model
+
+
+def _look_at(tokenizer: Any, template: str, shipped: Any, told_by: tuple[object, ...]) -> _Model:
+    family = choose(template, frozenset(added_tokens(tokenizer)))
+    # Only a template that knows both tags belongs to a model that may leave the first one out.
+    waits = family.waits and "<think>" in template and "</think>" in template
     if shipped is not None:
+        marks = Marks(tokenizer, literals_of(shipped))
         try:
-            marks = Marks(tokenizer, literals_of(shipped))
-            pen = Pen(marks, mint)
-            return Splitter(ShippedRegions(shipped, marks, pen, tools), marks, pen, prompt_text)
+            ShippedRegions(shipped, marks, Pen(marks), ())
         except Exception:
             # A template that cannot be loaded must not cost the user the model.
             log.warning("the model's own response_template cannot be used", exc_info=True)
-    return _family_splitter(tokenizer, prompt_text, tools, mint)
-
-
-def _family_splitter(
-    tokenizer: Any, prompt_text: str, tools: Sequence[Mapping[str, Any]], mint: Callable[[], str]
-) -> Splitter:
-    template = _chat_template(tokenizer)
-    family = choose(template, frozenset(added_tokens(tokenizer)))
-    marks = Marks(tokenizer, family.literals)
-    pen = Pen(marks, mint)
-    # Only a template that knows both tags belongs to a model that may leave the first one out.
-    waits = family.waits and "<think>" in template and "</think>" in template
-    regions = Regions(family, marks, pen, tool_schemas(tools), waits=waits)
-    return Splitter(regions, marks, pen, _tail(prompt_text, marks.boundaries, family.anchor))
+        else:
+            return _Model(told_by, family, marks, waits, shipped)
+    return _Model(told_by, family, Marks(tokenizer, family.literals), waits, None)
 
 
 def _chat_template(tokenizer: Any) -> str:

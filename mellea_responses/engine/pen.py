@@ -39,7 +39,7 @@ class Pen:
     def take(self) -> list[Step]:
         """The steps since the last time."""
         steps, self._steps = self._steps, []
-        return steps
+        return steps if len(steps) < 2 else _joined(steps)
 
     def text(self, text: str) -> None:
         if body := self._body(self._marks.drop(text)):
@@ -100,6 +100,22 @@ class Pen:
     def open_call(self) -> str | None:
         """The key of the call that is being written."""
         return None if self._args is None else str(self._calls)
+
+
+def _joined(steps: list[Step]) -> list[Step]:
+    """Neighbours of one kind as one: a piece of text that was looked at letter by letter is still one piece."""
+    joined: list[Step] = []
+    for step in steps:
+        last = joined[-1] if joined else None
+        if isinstance(step, Text) and isinstance(last, Text) and last.phase == step.phase:
+            joined[-1] = Text(last.text + step.text, phase=step.phase)
+        elif isinstance(step, Thought) and isinstance(last, Thought):
+            joined[-1] = Thought(last.text + step.text)
+        elif isinstance(step, CallArgs) and isinstance(last, CallArgs) and last.key == step.key:
+            joined[-1] = CallArgs(step.key, last.text + step.text)
+        else:
+            joined.append(step)
+    return joined
 
 
 def _is_object(text: str) -> bool:

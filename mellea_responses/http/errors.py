@@ -52,7 +52,9 @@ def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
 def _translate(exc: HTTPException, request: Request[Any, Any, Any]) -> ApiError:
     match exc.status_code:
         case 404:
-            return errors.NotFound(f"There is no route {request.method} {request.url.path[:200]}.", code="route_not_found")
+            return errors.NotFound(
+                f"There is no route {request.method} {request.url.path[:200]}.", code="route_not_found"
+            )
         case 405:
             return errors.MethodNotAllowed(f"{request.method} is not allowed on {request.url.path[:200]}.")
         case 413:

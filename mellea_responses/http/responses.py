@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, RawBody
 from litestar.response import Stream
 
-from mellea_responses.errors import ApiError, InvalidRequest
+from mellea_responses.errors import InvalidRequest
 from mellea_responses.http import sse
 from mellea_responses.http.body import check_content_type, inflate
 from mellea_responses.http.errors import REQUEST_ID, request_id
@@ -34,8 +34,8 @@ def paths(path: str) -> list[str]:
 async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes] | Stream:
     """Makes a response: as JSON, or as events with `stream: true`."""
     check_content_type(request)
-    body = inflate(body, request.headers.get("content-encoding", ""), service.settings.max_body_bytes)
-    run = await service.create(decode_create(body), owner_of(request), request_id(request))
+    plain = inflate(body, request.headers.get("content-encoding", ""), service.settings.max_body_bytes)
+    run = await service.create(decode_create(plain), owner_of(request), request_id(request))
     headers = {REQUEST_ID: request_id(request), **_unsupported(run.turn)}
     if run.turn.request.stream:
         body_stream = _attached(run, service.settings.ping_seconds)
@@ -95,9 +95,7 @@ async def retrieve(
 
 
 @delete(paths("/responses/{response_id:str}"), status_code=200, name="delete_response")
-async def remove(
-    request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]
-) -> Response[bytes]:
+async def remove(request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]) -> Response[bytes]:
     """Forgets a stored response. Responses that continue it keep working."""
     await service.delete(owner_of(request), response_id)
     return _json(DeletedResponse(response_id), request)

@@ -177,7 +177,8 @@ def _part(part: p.PartParam, role: w.Role, path: str) -> w.Part:
 
 def _image(url: str | p.UrlParam | None, detail: Any, file_id: str | None, path: str) -> w.InputImage:
     if isinstance(url, p.UrlParam):
-        url, detail = url.url, detail or (url.detail if url.detail in ("low", "high", "auto", "original") else None)
+        detail = detail or (url.detail if url.detail in ("low", "high", "auto", "original") else None)
+        url = url.url
     if not url and not file_id:
         raise InvalidRequest("An image needs `image_url` (a data URL) or `file_id`.", param=path)
     return w.InputImage(image_url=url, detail=detail or "auto", file_id=file_id or UNSET)

@@ -4,8 +4,8 @@ from typing import Any
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.normalize.items import Reference, Trigger, normalize_input
-from mellea_responses.normalize.tools import normalize_choice, normalize_loose_tools, normalize_tools
 from mellea_responses.normalize.tools import merge_tools as merge_tools
+from mellea_responses.normalize.tools import normalize_choice, normalize_loose_tools, normalize_tools
 from mellea_responses.schemas import Schema
 from mellea_responses.turn import Format, Options, Turn
 from mellea_responses.wire import items as w
@@ -42,7 +42,8 @@ def normalize(request: CreateResponse, *, reject_unsupported: bool = False) -> N
             tools, unsupported = merge_tools(tools, more), unsupported + hosted
     if reject_unsupported and unsupported:
         raise InvalidRequest(
-            f"This server cannot run the hosted tool `{unsupported[0][:64]}`.", param=_tool_path(request, unsupported[0])
+            f"This server cannot run the hosted tool `{unsupported[0][:64]}`.",
+            param=_tool_path(request, unsupported[0]),
         )
     return Normalized(
         request=request,
@@ -73,9 +74,7 @@ def _check_start(request: CreateResponse) -> None:
         if len(key) > 64:
             raise InvalidRequest("Keys of metadata may have 64 characters at most.", param="metadata")
     if "chat_template" in (request.chat_template_kwargs or {}):
-        raise InvalidRequest(
-            "A chat template comes from the model only.", param="chat_template_kwargs.chat_template"
-        )
+        raise InvalidRequest("A chat template comes from the model only.", param="chat_template_kwargs.chat_template")
 
 
 def _tool_path(request: CreateResponse, kind: str) -> str:
@@ -127,7 +126,10 @@ def _format(param: FormatParam, path: str) -> Format:
     if param.json_schema is not None:  # chat spelling
         path = f"{path}.json_schema"
         name, schema = _get(param.json_schema, "name", str, path), _get(param.json_schema, "schema", dict, path)
-        strict, description = _get(param.json_schema, "strict", bool, path), _get(param.json_schema, "description", str, path)
+        strict, description = (
+            _get(param.json_schema, "strict", bool, path),
+            _get(param.json_schema, "description", str, path),
+        )
     if not name:
         raise InvalidRequest("A json_schema format needs a `name`.", param=f"{path}.name")
     if schema is None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.wire import params as p
 from mellea_responses.wire import tools as t
-from mellea_responses.wire.decode import convert, decode_tool_param
+from mellea_responses.wire.decode import convert, convert_tool, decode_tool_param
 from mellea_responses.wire.request import ToolChoiceParam
 
 HOSTED = frozenset(
@@ -33,7 +33,7 @@ def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tu
 def normalize_loose_tools(loose: Iterable[dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
     """The same for tools that arrive inside an item, already decoded."""
     params = (
-        tool if tool.get("type") in HOSTED else convert({"type": "function", **tool}, p.ToolParam, f"{path}[{i}]")
+        tool if tool.get("type") in HOSTED else convert_tool({"type": "function", **tool}, f"{path}[{i}]")
         for i, tool in enumerate(loose)
     )
     return _sort(params, path)
@@ -145,7 +145,9 @@ def normalize_choice(
 
 def _allowed(choice: ToolChoiceParam, tools: tuple[t.Tool, ...]) -> t.AllowedTools:
     if choice.allowed_tools is not None:  # chat-shaped: the same object one level deeper
-        choice = convert({**choice.allowed_tools, "type": "allowed_tools"}, ToolChoiceParam, "tool_choice.allowed_tools")
+        choice = convert(
+            {**choice.allowed_tools, "type": "allowed_tools"}, ToolChoiceParam, "tool_choice.allowed_tools"
+        )
     refs = [_named(ref, tools, f"tool_choice.tools[{i}]") for i, ref in enumerate(choice.tools or [])]
     if not refs:
         raise InvalidRequest("allowed_tools needs at least one tool.", param="tool_choice.tools")

@@ -25,7 +25,7 @@ def chat_messages(turn: Turn) -> list[ChatMessage]:
 
 
 def _message(message: dict[str, Any]) -> ChatMessage:
-    role = "system" if message["role"] == "developer" else message["role"]
+    role: Any = "system" if message["role"] == "developer" else message["role"]
     return ChatMessage(
         role=role,
         content=message["content"],

@@ -41,7 +41,7 @@ class ModelProgram:
             from mellea_responses.engine.engine import Engine
         except ImportError as exc:
             raise LoadError(
-                f"Serving a model needs the engine's packages ({exc.name} is missing): pip install 'mellea-responses[hf]'"
+                f"Serving a model needs the engine ({exc.name} is missing): pip install 'mellea-responses[hf]'"
             ) from None
         try:
             engine = Engine.load(

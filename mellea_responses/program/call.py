@@ -45,6 +45,8 @@ class Signature:
         self._names = [name for name in ALWAYS if takes_any or name in parameters]
         self._names += [name for name in BY_NAME if name in parameters]
         _check(parameters, takes_any)
+        if "input" in self._names:
+            import mellea_responses.program.bridge  # noqa: F401  # Mellea takes a second: now, not in the first request
 
     def call(self, turn: Turn) -> Any:
         """Calls the program with this turn."""
@@ -60,7 +62,9 @@ def _check(parameters: Any, takes_any: bool) -> None:
         if needed and name not in known and parameter.kind not in (
             inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL,
         ):  # fmt: skip
-            raise WrongSignature(f"serve() needs `{name}`, which no request gives; known are {', '.join(sorted(known))}.")
+            raise WrongSignature(
+                f"serve() needs `{name}`, which no request gives; known are {', '.join(sorted(known))}."
+            )
     if "input" not in parameters and "turn" not in parameters and not takes_any:
         raise WrongSignature("serve() must take `input` (chat messages) or `turn`.")
 

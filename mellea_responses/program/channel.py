@@ -48,10 +48,10 @@ class Channel:
             self._room.clear()
             self._room.wait(0.1)
 
-    @property
-    def full(self) -> bool:
-        """Whether the listener is far behind."""
-        return len(self._steps) > HIGH_WATER and not self._gone
+    async def room(self) -> None:
+        """The same for a speaker on a loop."""
+        while len(self._steps) > HIGH_WATER and not self._gone:
+            await asyncio.sleep(0.005)  # noqa: ASYNC110  # no asyncio.Event reaches from the listener's loop to this one
 
     @property
     def gone(self) -> bool:

@@ -103,5 +103,7 @@ def _guarded(target: str, load: Callable[[], ModuleType]) -> ModuleType:
 
 
 def _last_line(exc: Exception) -> str:
-    frames: list[Any] = [frame for frame in traceback.extract_tb(exc.__traceback__) if "importlib" not in frame.filename]
+    frames: list[Any] = [
+        frame for frame in traceback.extract_tb(exc.__traceback__) if "importlib" not in frame.filename
+    ]
     return f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if len(frames) > 1 else ""

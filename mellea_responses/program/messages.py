@@ -151,7 +151,9 @@ def to_chat_tools(turn: Turn) -> list[dict[str, Any]]:
             shaped.extend(_tool(inner, f"{tool.name}.{inner.name}") for inner in tool.tools)
         elif isinstance(tool, t.ToolSearchTool):
             if tool.execution == "client":
-                shaped.append(_function("tool_search", tool.description or "Search for more tools.", tool.parameters or None))
+                shaped.append(
+                    _function("tool_search", tool.description or "Search for more tools.", tool.parameters or None)
+                )
         else:
             shaped.append(_tool(tool, tool.name))
     return shaped

@@ -69,8 +69,9 @@ class ThreadPool:
 
 
 class ProgramLoop:
-    """One event loop in a daemon thread. Coroutine programs share it, so one that blocks delays the others: the log
-    names it.
+    """One event loop in a daemon thread.
+
+    Coroutine programs share it, so one that blocks delays the others: the log names it.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,11 @@ class ProgramLoop:
     def submit(self, work: Coroutine[Any, Any, None], name: str) -> Callable[[], None]:
         """Starts `work`; returns what cancels it. `name` stands in the log if it blocks the loop."""
         future = asyncio.run_coroutine_threadsafe(self._named(work, name), self._loop)
-        return lambda: self._loop.call_soon_threadsafe(future.cancel) and None  # type: ignore[func-returns-value]
+
+        def cancel() -> None:
+            self._loop.call_soon_threadsafe(future.cancel)
+
+        return cancel
 
     async def _named(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.current_task()

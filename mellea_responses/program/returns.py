@@ -23,7 +23,7 @@ def to_steps(value: Any) -> Iterator[Step]:
     if isinstance(value, str):
         yield Text(value)
     elif isinstance(value, STEPS):
-        yield value
+        yield value  # type: ignore[misc]  # one of Step's classes, which isinstance cannot say
     elif value is None:
         return
     elif isinstance(value, list | tuple) and value and all(isinstance(one, STEPS) for one in value):

@@ -5,6 +5,7 @@ the loop that serves HTTP.
 """
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -156,8 +157,7 @@ async def _speak_async(result: Any, channel: Channel) -> None:
         async for piece in result:
             if _say(piece, channel):
                 break
-            while channel.full:
-                await asyncio.sleep(0.005)
+            await channel.room()
     finally:
         if hasattr(result, "aclose"):
             await result.aclose()
@@ -196,10 +196,8 @@ def _report(check: Any, turn: Turn, loop: asyncio.AbstractEventLoop, answer: "as
         result: tuple[Any, BaseException | None] = (None, exc)
     else:
         result = (facts, None)
-    try:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
         loop.call_soon_threadsafe(tell, *result)
-    except RuntimeError:
-        pass  # the server has stopped
 
 
 async def _await(value: Any) -> Any:

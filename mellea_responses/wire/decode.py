@@ -58,16 +58,22 @@ def decode_tool_param(raw: Raw | bytes, path: str) -> ToolParam | dict[str, Any]
     if not isinstance(loose, dict):
         raise InvalidRequest(f"Expected an object, got {_json_type(loose)}.", param=path)
     kind = loose.get("type")
-    if kind is None and isinstance(loose.get("function"), dict | str) or kind is None and "parameters" in loose:
+    if (kind is None and isinstance(loose.get("function"), dict | str)) or (kind is None and "parameters" in loose):
         loose = {**loose, "type": "function"}
     elif not isinstance(kind, str) or not kind:
         raise InvalidRequest("A tool needs a `type`, such as `function`.", param=f"{path}.type")
     elif kind not in _KNOWN_TOOL:
         return loose
-    return convert(loose, ToolParam, path)
+    return convert_tool(loose, path)
 
 
-def convert(value: Any, kind: Any, path: str) -> Any:
+def convert_tool(loose: dict[str, Any], path: str) -> ToolParam:
+    """A decoded tool of a known type."""
+    tool: ToolParam = convert(loose, ToolParam, path)  # type: ignore[arg-type]  # a union is no type to mypy
+    return tool
+
+
+def convert(value: Any, kind: type[T], path: str) -> T:
     """`msgspec.convert`, strict, with our errors."""
     try:
         return msgspec.convert(value, kind)
@@ -131,13 +137,20 @@ def _second_look(raw: Raw | bytes, path: str, exc: msgspec.ValidationError) -> I
             raise InvalidRequest("An item needs a `type`, such as `message`.", param=f"{path}.type")
         loose = {**loose, "type": kind}
         try:
-            return msgspec.convert(loose, ItemParam)
+            item: ItemParam = msgspec.convert(loose, ItemParam)
         except msgspec.ValidationError as again:
             exc = again
+        else:
+            return item
     if kind == "message" and isinstance(loose.get("content"), list):
         loose = {**loose, "content": [_with_part_type(part, loose.get("role")) for part in loose["content"]]}
-        return convert(loose, ItemParam, path)  # type: ignore[no-any-return]  # convert is untyped
+        return _convert_item(loose, path)
     raise invalid(exc, path)
+
+
+def _convert_item(loose: dict[str, Any], path: str) -> ItemParam:
+    item: ItemParam = convert(loose, ItemParam, path)  # type: ignore[arg-type]  # a union is no type to mypy
+    return item
 
 
 def _guess(loose: dict[str, Any]) -> str | None:
@@ -162,7 +175,14 @@ def _with_part_type(part: Any, role: Any) -> Any:
 def _json_type(value: Any) -> str:
     if value is None:
         return "null"
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+        dict: "an object",
+    }
     return names[type(value)]
 
 

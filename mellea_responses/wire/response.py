@@ -51,7 +51,7 @@ class FormatBody(msgspec.Struct, frozen=True):
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | UnsetType = UNSET
-    description: str | None | UnsetType = UNSET
+    description: str | UnsetType | None = UNSET
     schema: dict[str, Any] | UnsetType = UNSET
     strict: bool | UnsetType = UNSET
 
