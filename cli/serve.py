@@ -247,8 +247,8 @@ def serve(
         _seconds(
             "beat_seconds",
             panel=STREAMS,
-            help="Silence after which a `response.in_progress` event tells the client that the answer is alive; 0 sends "
-            "none.",
+            help="Silence after which a `response.in_progress` event tells the client that the answer is alive; 0 "
+            "sends none.",
         ),
     ] = DEFAULT.beat_seconds,
     drain_seconds: Annotated[
