@@ -19,6 +19,9 @@ View = Literal["content", "summary", "hidden"]
 Number = Callable[[], int]
 """Gives the next sequence number."""
 
+RUNNING = frozenset({"in_progress", "searching", "generating", "interpreting", "calling"})
+"""What a receipt says of itself before it is final; one that ends so was cut off."""
+
 CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call", "tool_search": "tool_search_call"}
 
 
@@ -225,9 +228,13 @@ class ReceiptDraft(Draft):
         self._item = item
 
     def item(self) -> w.Receipt:
-        """The receipt; one that was cut off says so."""
-        cut = self.closed == "incomplete" and self._item.get("status") in (None, "in_progress")
-        return {**self._item, "id": self.id, **({"status": "incomplete"} if cut else {})}
+        """The receipt; its status, where its type has one, follows what the client has been told of it."""
+        item = {**self._item, "id": self.id}
+        if "status" in item and not self.closed:
+            item["status"] = "in_progress"
+        elif item.get("status") in RUNNING:
+            item["status"] = "failed" if self.type == "image_generation_call" else "incomplete"
+        return item
 
     def close(self, status: w.Status) -> Iterator[e.Event]:
         """A receipt has no events of its own."""

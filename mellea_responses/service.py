@@ -135,7 +135,7 @@ class Service:
             raise ModelNotFound(
                 f"The model `{asked[:80]}` does not exist here. Served: {', '.join(names)}.", param="model"
             )
-        return asked if names and asked else self.program.name
+        return (asked or names[0]) if names else self.program.name
 
     # The end of a run.
 

@@ -1,8 +1,8 @@
 """The engine's face: load a model, check a request, stream its answer."""
 
 import asyncio
+import atexit
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 
 from transformers import Cache
@@ -26,7 +26,6 @@ from mellea_responses.engine.writer import Writer
 from mellea_responses.turn import Facts, Step
 
 GIB = 2**30
-_CHECKED_KEPT = 64
 
 
 class Engine:
@@ -63,8 +62,9 @@ class Engine:
         self._recall = Recall()
         self._prompter = Prompter(model.tokenizer, model.context_length, self._recall)
         self._vocabulary = Vocabulary(model.tokenizer)
-        self._checked: OrderedDict[int, tuple[GenerateRequest, Prompt]] = OrderedDict()
         self._worker = Worker(model, self._store, rows=rows, chunk=chunk, finished=self._remember)
+        # A daemon thread that is inside torch when the interpreter goes away can crash the process.
+        atexit.register(self.close)
 
     @classmethod
     def load(
@@ -105,9 +105,6 @@ class Engine:
             ContextLengthExceeded: The prompt leaves no room for an answer.
         """
         prompt = self._prepare(request)
-        self._checked[id(request)] = (request, prompt)
-        while len(self._checked) > _CHECKED_KEPT:
-            self._checked.popitem(last=False)
         return Facts(
             input_tokens=len(prompt.tokens),
             context_length=self.context_length,
@@ -128,8 +125,8 @@ class Engine:
             ModelFailed: The model failed on this request; others go on.
             Draining: The engine was closed.
         """
-        known = self._checked.pop(id(request), None)
-        prompt = known[1] if known else await asyncio.to_thread(self._prepare, request)
+        # Off the loop: a long new prompt takes milliseconds to tokenise.
+        prompt = await asyncio.to_thread(self._prepare, request)
         row = self._row(request, prompt)
         try:
             self._worker.submit(row)
@@ -148,6 +145,7 @@ class Engine:
 
     def close(self) -> None:
         """End every open answer and the model's thread, within one step."""
+        atexit.unregister(self.close)
         self._worker.close()
         self._store.clear("closed")
 

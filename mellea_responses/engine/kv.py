@@ -110,7 +110,8 @@ class PrefixStore(Generic[C]):
     def put(self, owner: str, tokens: Sequence[int], cache: C, trace: Trace | None, reason: str) -> None:
         """Keep a cache. Whoever gives it must not write to it any more.
 
-        Entries of which it is a continuation are dropped: whatever they could serve, it serves by cropping.
+        Entries of which it is a continuation are dropped, and it is not kept if it is the beginning of one: whatever
+        the shorter could serve, the longer serves by cropping.
         """
         size = self.ops.size(cache)
         ids = np.asarray(tokens, dtype=np.int32)
@@ -118,7 +119,12 @@ class PrefixStore(Generic[C]):
             if not len(ids) or size > self.budget:
                 self.dropped["too large"] += bool(len(ids))
                 return
-            if self.ops.can_crop(cache, len(ids), max(len(ids) - 1, 1)):
+            if self.ops.can_crop(cache, len(ids), len(ids) - 1):
+                if any(
+                    old.owner == owner and begins(old.ids, ids) and len(old.ids) > len(ids) for old in self._entries
+                ):
+                    self.dropped["known"] += 1
+                    return
                 self._drop("continued", lambda old: old.owner == owner and begins(ids, old.ids))
             entry = Snapshot(owner, ids, cache, size, trace, reason)
             self._touch(entry)

@@ -3,17 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from mellea_responses.engine.threads import size_threads
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-size_threads()  # before torch: the OpenMP runtime reads its settings once
-
-import torch  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
-
-from mellea_responses.engine.gguf import converted, embedded_model  # noqa: E402
-from mellea_responses.engine.model import Model  # noqa: E402
-from mellea_responses.engine.progress import shown_progress  # noqa: E402
-from mellea_responses.engine.request import LoadError  # noqa: E402
+from mellea_responses.engine.gguf import converted, embedded_model
+from mellea_responses.engine.model import Model
+from mellea_responses.engine.progress import shown_progress
+from mellea_responses.engine.request import LoadError
 
 
 def load_model(

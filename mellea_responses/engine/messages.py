@@ -41,9 +41,9 @@ def plain(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
         InvalidRequest: A part that is no text, such as an image; nothing is left out in silence.
     """
     spelled: list[Message] = []
-    for at, message in enumerate(messages):
+    for message in messages:
         role = "system" if message["role"] == "developer" else message["role"]
-        new: Message = {**message, "role": role, "content": _text(message.get("content"), at)}
+        new: Message = {**message, "role": role, "content": _text(message.get("content"))}
         if spelled and role == "assistant" and _continues(spelled[-1], new):
             spelled[-1] = _merged(spelled[-1], new)
         else:
@@ -51,13 +51,13 @@ def plain(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     return spelled
 
 
-def _text(content: Any, at: int) -> str:
+def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(_part(part, f"messages[{at}].content[{n}]") for n, part in enumerate(content))
+    return "".join(map(_part, content))
 
 
-def _part(part: Any, path: str) -> str:
+def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type", "text")
@@ -66,7 +66,7 @@ def _part(part: Any, path: str) -> str:
     if kind == "refusal":
         return str(part.get("refusal") or "")
     what = "images" if "image" in kind else f"content of type '{kind}'"
-    raise InvalidRequest(f"This model reads text only and cannot take {what}.", param=part.get("param") or path)
+    raise InvalidRequest(f"This model reads text only and cannot take {what}.", param=part.get("param") or "input")
 
 
 def _continues(before: Message, now: Message) -> bool:

@@ -17,7 +17,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         messages: The conversation as chat templates take it. Roles are `system`, `developer`, `user`, `assistant` and
-            `tool`; `content` is a string or a list of parts. An assistant message may carry `tool_calls`, each
+            `tool`; `content` is a string or a list of parts; a part may say in `param` where it stood in the client's
+            request, for errors. An assistant message may carry `tool_calls`, each
             `{"id", "type": "function", "function": {"name", "arguments"}}` with a mapping for arguments, and
             `reasoning_content`. A tool message carries `tool_call_id`, `content` and `name`.
         tools: What the model may call, each `{"type": "function", "function": {"name", "description", "parameters"}}`.

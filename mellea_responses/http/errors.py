@@ -30,9 +30,11 @@ def error_body(error: ApiError) -> ErrorBody:
     return ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
 
 
-def error_answer(error: ApiError, request: Request[Any, Any, Any]) -> Response[bytes]:
+def error_answer(
+    error: ApiError, request: Request[Any, Any, Any], more: dict[str, str] | None = None
+) -> Response[bytes]:
     """An error as an answer. What would fail again says so to clients that retry."""
-    headers = {**error.headers, REQUEST_ID: request_id(request)}
+    headers = {**error.headers, **(more or {}), REQUEST_ID: request_id(request)}
     if error.status == 500:
         headers["x-should-retry"] = "false"
     body = _encode(ErrorAnswer(error_body(error)))
@@ -44,25 +46,26 @@ def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
     if isinstance(exc, ApiError):
         return error_answer(exc, request)
     if isinstance(exc, HTTPException):
-        return error_answer(_translate(exc, request), request)
+        allow = {k: v for k, v in (exc.headers or {}).items() if k.lower() == "allow"}
+        return error_answer(_translate(exc, request), request, allow)
     logger.error("request %s failed", request_id(request), exc_info=exc)
     return error_answer(ApiError("The server failed. Its log has the cause."), request)
 
 
 def _translate(exc: HTTPException, request: Request[Any, Any, Any]) -> ApiError:
+    path = request.url.path[:200]
     match exc.status_code:
         case 404:
-            return errors.NotFound(
-                f"There is no route {request.method} {request.url.path[:200]}.", code="route_not_found"
-            )
+            return errors.NotFound(f"There is no route {request.method} {path}.", code="route_not_found")
         case 405:
-            return errors.MethodNotAllowed(f"{request.method} is not allowed on {request.url.path[:200]}.")
+            return errors.MethodNotAllowed(f"{request.method} is not allowed on {path}.")
         case 413:
             return errors.ContentTooLarge("The body is larger than this server takes.")
         case 415:
             return errors.UnsupportedMediaType("Send application/json.")
         case status if status < 500:
-            key = next((e["key"] for e in exc.extra or [] if isinstance(e, dict) and "key" in e), "")
+            extra = exc.extra if isinstance(exc.extra, list) else []
+            key = next((str(one["key"]) for one in extra if isinstance(one, dict) and "key" in one), "")
             return errors.InvalidRequest("The request is not valid.", param=key)
         case _:
             return ApiError("The server failed. Its log has the cause.")
