@@ -105,6 +105,10 @@ class ProgramLoop:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._beat)
         self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     def _beat(self) -> None:
         self._tick = time.monotonic()
@@ -123,6 +127,6 @@ class ProgramLoop:
             named = task
 
     def close(self) -> None:
-        """Stops the loop; what still runs is left behind."""
+        """Cancels what still runs and stops the loop; a program that blocks it is left behind."""
         self._stopped.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
