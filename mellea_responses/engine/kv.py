@@ -119,13 +119,11 @@ class PrefixStore(Generic[C]):
             if not len(ids) or size > self.budget:
                 self.dropped["too large"] += bool(len(ids))
                 return
-            if self.ops.can_crop(cache, len(ids), len(ids) - 1):
-                if any(
-                    old.owner == owner and begins(old.ids, ids) and len(old.ids) > len(ids) for old in self._entries
-                ):
-                    self.dropped["known"] += 1
-                    return
-                self._drop("continued", lambda old: old.owner == owner and begins(ids, old.ids))
+            mine = [entry for entry in self._entries if entry.owner == owner]
+            if any(self._serves(old.cache, old.ids, ids) and len(old.ids) > len(ids) for old in mine):
+                self.dropped["known"] += 1
+                return
+            self._drop("continued", lambda old: old in mine and self._serves(cache, ids, old.ids))
             entry = Snapshot(owner, ids, cache, size, trace, reason)
             self._touch(entry)
             self._entries.append(entry)
@@ -157,6 +155,10 @@ class PrefixStore(Generic[C]):
                 "bytes": sum(entry.size for entry in self._entries),
                 **{f"dropped: {reason}": count for reason, count in self.dropped.items()},
             }
+
+    def _serves(self, cache: C, ids: Ids, shorter: Ids) -> bool:
+        """Whether a cache can do all that one of a beginning of its tokens could."""
+        return begins(ids, shorter) and self.ops.can_crop(cache, len(ids), len(shorter))
 
     def _touch(self, entry: Snapshot[C]) -> None:
         self._clock += 1

@@ -18,8 +18,8 @@ def at_rest(engine: Engine) -> bool:
 
 
 async def settled(engine: Engine) -> None:
-    while not at_rest(engine):
-        await asyncio.sleep(0.001)  # noqa: ASYNC110  # the model thread tells nobody that it rests
+    while not at_rest(engine):  # noqa: ASYNC110  # the model thread tells nobody that it rests
+        await asyncio.sleep(0.001)
 
 
 async def test_an_answer_is_its_text_then_usage_then_stop(engine: Engine, model: Scripted) -> None:
@@ -148,13 +148,13 @@ async def test_an_empty_message_is_answered(engine: Engine, model: Scripted) -> 
 
 
 async def test_an_image_is_refused_with_its_place(engine: Engine) -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}, "param": "input[0].content[1]"}
     asked = request({"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]})
 
     with pytest.raises(InvalidRequest) as refused:
         engine.check(asked)
 
-    assert refused.value.param == "messages[0].content[1]"
+    assert refused.value.param == "input[0].content[1]"
 
 
 async def test_a_set_flag_ends_the_answer_within_one_token(engine: Engine, model: Scripted) -> None:
