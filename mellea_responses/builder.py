@@ -24,6 +24,7 @@ from mellea_responses.turn import (
     Fail,
     ItemDone,
     ItemOpen,
+    Nothing,
     Refusal,
     Said,
     Stop,
@@ -75,6 +76,11 @@ class Builder:
         return self._response if self.ended else replace(self._response, output=self._output())
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing has been said yet."""
+        return not self._drafts
+
+    @property
     def kept(self) -> tuple[w.Item, ...]:
         """The output as the next turn stands on it."""
         return tuple(draft.kept() for draft in self._drafts)
@@ -112,7 +118,10 @@ class Builder:
             case Usage():
                 self._usage = _usage(said)
             case Beat():
-                yield e.InProgress(self._number(), self.response)
+                yield from self._beat()
+            case Nothing():
+                message = yield from self._message(None)
+                yield from message.write("", None)
             case Stop():
                 yield from self._stop(said)
             case Fail():
@@ -188,14 +197,16 @@ class Builder:
             if ready.visible:
                 yield e.ItemDone(self._number(), ready.index, ready.item())
 
+    def _beat(self) -> Iterator[e.Event]:
+        if self._response.status == "queued":
+            self._response = replace(self._response, status="in_progress")
+        yield e.InProgress(self._number(), self.response)
+
     def _stop(self, step: Stop) -> Iterator[e.Event]:
         if step.reason != "stop":
             reason = "content_filter" if step.reason == "content_filter" else "max_output_tokens"
             yield from self._end("incomplete", "incomplete", incomplete_details=IncompleteDetails(reason))
             return
-        if not self._drafts:  # an answer without a word is still an answer
-            message = yield from self._message(None)
-            yield from message.write("", None)
         yield from self._end("completed", "completed", completed_at=self._clock())
 
     def _fail(self, said: Fail) -> Iterator[e.Event]:

@@ -14,7 +14,7 @@ from mellea_responses.errors import ApiError, ProgramTimeout
 from mellea_responses.guard import Guard, ProgramError, failure
 from mellea_responses.log import EventLog
 from mellea_responses.program import Program
-from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Said, Step, Stop, Turn, Usage
+from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Nothing, Said, Step, Stop, Turn, Usage
 from mellea_responses.usage import estimate
 from mellea_responses.wire.events import Event
 from mellea_responses.wire.response import Response
@@ -76,6 +76,8 @@ class Run:
     def start(self, program: Program) -> None:
         """Begins; the opening events are there at once."""
         self.log.append(self.builder.start())
+        if self.background:
+            self.log.append(self._hear([Beat()]))
         self._task = asyncio.create_task(self._work(program), name=self.id)
 
     async def result(self) -> Response:
@@ -167,15 +169,19 @@ class Run:
         self.said += said
         return [event for one in said for event in self.builder.hear(one)]
 
+    def _closing(self, last: Said) -> Iterator[Said]:
+        """What is added before the last word: an empty message for an empty answer, an estimate for missing counts."""
+        if self.builder.empty and last == Stop() and self.turn.request.generate is not False:
+            yield Nothing()
+        if not any(isinstance(said, Usage) for said in self.said):
+            self.current.notes["usage"] = "estimated"
+            yield estimate(self.turn, self.builder.kept)
+
     async def _end(self, last: Said) -> None:
         """The store first, then the last events: who has seen the end may continue a millisecond later."""
         if isinstance(last, Fail) and self.error is None:
             self.error = _as_error(last)
-        closing: list[Said] = [last]
-        if not any(isinstance(said, Usage) for said in self.said):
-            self.current.notes["usage"] = "estimated"
-            closing = [estimate(self.turn, self.builder.kept), last]
-        self._pending += self._hear(closing)
+        self._pending += self._hear([*self._closing(last), last])
         self._last_word = last
         self.cause = self.cause or _cause(last)
         try:

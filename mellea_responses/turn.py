@@ -109,7 +109,14 @@ Step = Text | Thought | Refusal | Annotation | Call | CallArgs | CallEnd | ItemO
 
 
 class Beat(_Step, frozen=True):
-    """The run is alive though nothing is said: shown as a numbered `response.in_progress`."""
+    """The run is alive though nothing is said: shown as a numbered `response.in_progress`.
+
+    The first one of a queued response says that it has begun.
+    """
+
+
+class Nothing(_Step, frozen=True):
+    """The program ended without a word: an empty message, since an answer is an answer."""
 
 
 class Fail(_Step, frozen=True):
@@ -124,7 +131,7 @@ class Cancel(_Step, frozen=True):
     """The run ends because somebody no longer wants it."""
 
 
-Said = Step | Beat | Fail | Cancel
+Said = Step | Beat | Nothing | Fail | Cancel
 """What the builder hears: the program's steps after the guard, and the run's own words."""
 
 
