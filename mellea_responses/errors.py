@@ -27,6 +27,14 @@ place. A message never holds anything internal: causes go to the log, under the 
 from typing import ClassVar
 
 
+def well_formed(text: str) -> str:
+    """The text with halves of surrogate pairs joined or replaced; a half alone has no form in UTF-8.
+
+    A program can hold such halves: a `str` takes them, JSON escapes make them.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class ApiError(Exception):
     """A failure with its place in the protocol.
 
@@ -43,7 +51,7 @@ class ApiError(Exception):
 
     def __init__(self, message: str, *, param: str = "", code: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = well_formed(message)
         self.param = param
         self.code = code or self.default_code
 

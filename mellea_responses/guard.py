@@ -11,7 +11,14 @@ from typing import Any, assert_never
 import msgspec
 
 from mellea_responses.catalog import Catalog, Resolved
-from mellea_responses.errors import ApiError, InvalidStructuredOutput, InvalidToolCall, ModelFailed, ToolChoiceViolated
+from mellea_responses.errors import (
+    ApiError,
+    InvalidStructuredOutput,
+    InvalidToolCall,
+    ModelFailed,
+    ToolChoiceViolated,
+    well_formed,
+)
 from mellea_responses.schemas import Schema
 from mellea_responses.turn import (
     Annotation,
@@ -30,6 +37,7 @@ from mellea_responses.turn import (
     Turn,
     Usage,
 )
+from mellea_responses.wire.items import RECEIPTS, is_call, item_call_id
 from mellea_responses.wire.tools import AllowedTools, ToolRef
 
 MIB = 2**20
@@ -63,7 +71,9 @@ class Guard:
         self._open: dict[str, _OpenCall] = {}
         self._muted: set[str] = set()  # calls beyond the one that `parallel_tool_calls: false` allows
         self._calls = 0
+        self._call_ids: set[str | None] | None = None  # those of the turn and of this answer, once one is given
         self._server_calls = 0
+        self._running: list[str] = []  # types of receipts that are open
         self._refused = False
         self._judged = turn.format.kind == "json_object" or (turn.format.kind == "json_schema" and turn.format.strict)
         self._text: list[str] = []  # only kept where the answer's form is judged
@@ -98,9 +108,10 @@ class Guard:
             case CallEnd():
                 yield from self._end(step)
             case ItemOpen() | ItemDone():
-                self._count(step)
-                yield step
-            case Annotation() | Usage():
+                yield self._receipt(step)
+            case Annotation(url=url, title=title):
+                yield msgspec.structs.replace(step, url=well_formed(url), title=well_formed(title))
+            case Usage():
                 yield step
             case Stop():
                 yield from self._stop(step)
@@ -108,7 +119,11 @@ class Guard:
                 assert_never(step)
 
     def _within_limit(self, step: Text | Thought | Refusal | CallArgs, text: str) -> Iterator[Said]:
-        size = len(text) if text.isascii() else len(text.encode())
+        try:
+            size = len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError:
+            text = well_formed(text)
+            step, size = msgspec.structs.replace(step, text=text), len(text.encode())
         if size > self._left:
             kept = text.encode()[: self._left].decode(errors="ignore")
             yield msgspec.structs.replace(step, text=kept)
@@ -131,7 +146,18 @@ class Guard:
         self._permit(resolved)
         self._calls += 1
         self._open[step.key] = _OpenCall(resolved)
-        yield Call(step.key, resolved.name, resolved.namespace, step.call_id, resolved.kind)
+        yield Call(step.key, resolved.name, resolved.namespace, self._fresh(step.call_id), resolved.kind)
+
+    def _fresh(self, call_id: str | None) -> str | None:
+        """The call's id, unless another call has it: some models number the calls of each answer from zero."""
+        if call_id is None:
+            return None
+        if self._call_ids is None:
+            self._call_ids = {item_call_id(item) for item in self._turn.items if is_call(item)}
+        if call_id in self._call_ids:
+            return None
+        self._call_ids.add(call_id)
+        return call_id
 
     def _permit(self, tool: Resolved) -> None:
         choice = self._turn.tool_choice
@@ -153,6 +179,7 @@ class Guard:
 
     def _end(self, step: CallEnd) -> Iterator[Said]:
         if step.key in self._muted:
+            self._muted.remove(step.key)
             return
         call = self._of(step.key)
         text = "".join(call.pieces)
@@ -179,12 +206,28 @@ class Guard:
             if complaint:
                 raise InvalidToolCall(f"The model called `{tool.name}` with wrong arguments: {complaint}.")
 
-    def _count(self, step: ItemOpen | ItemDone) -> None:
-        if isinstance(step, ItemOpen) and str(step.item.get("type", "")).endswith("_call"):
+    # Receipts.
+
+    def _receipt(self, step: ItemOpen | ItemDone) -> Step:
+        """The receipt as plain JSON; only tools of the server leave receipts, so no call passes the guard as one."""
+        try:
+            item = msgspec.json.decode(msgspec.json.encode(step.item))
+        except (TypeError, ValueError, RecursionError, OverflowError) as exc:
+            raise ProgramError(f"The program gave a receipt that is no JSON: {exc}") from None
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind not in RECEIPTS:
+            raise ProgramError(f"The program gave a receipt of type {kind!r}, which no tool of a server leaves.")
+        if isinstance(step, ItemDone) and kind in self._running:
+            self._running.remove(kind)
+            return ItemDone(item)
+        if isinstance(step, ItemOpen):
+            self._running.append(kind)
+        if kind.endswith("_call"):
             self._server_calls += 1
             limit = self._turn.max_tool_calls
             if limit is not None and self._server_calls > limit:
                 raise ModelFailed(f"The program ran more than {limit} tools.", code="max_tool_calls_exceeded")
+        return type(step)(item)
 
     # The stop.
 

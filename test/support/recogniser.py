@@ -8,7 +8,7 @@ pieces may come; `told`: the whole has been said once more and the part only has
 Around that table stand four rules.
 
 - `created`, perhaps `queued`, then `in_progress`, which may come again at any time; one terminal event, nothing after.
-- Whoever speaks (a message, reasoning) has said all when another item is added. A call may stay open while others speak.
+- Whoever speaks (a message, reasoning) has said all when another item is added. A call may stay open beside it.
 - Items keep the id and the index they were added with. They are done in the order in which they were added, so a client
   that keeps items as they finish gets the final list; all of them are done before the end.
 - What was said in pieces, said whole, closed and listed in the final object is the same.
@@ -208,7 +208,7 @@ class Recogniser:
     def _hush(self) -> None:
         """Whoever spoke before is done, or has said all and only waits for an open call before it."""
         for one in self.items:
-            if one.kind in SPEAKERS and one.final is None:
+            if one.kind in SPEAKERS and one.final is None and one.state != "silent":
                 _must(one.state == "none", f"{one.first['id']} still speaks")
                 _must(one.index > self._next_done(), f"{one.first['id']} has said all but is not done")
                 one.state = "silent"
@@ -293,7 +293,7 @@ class Recogniser:
             _must(event["annotation_index"] == len(item.annotations), "annotation_index")
             item.annotations.append(event["annotation"])
         else:
-            _must(event["delta"] != "", "an empty delta")
+            _must(event["delta"] != "" or bool(event.get("logprobs")), "an empty delta")
             item.pieces.append(event["delta"])
 
     def _close_part(self, item: _Item, event: Event) -> None:
