@@ -24,14 +24,15 @@ decode_base = msgspec.json.Decoder(StoredBase).decode
 
 
 def new_response(turn: Turn, response_id: str, model: str, created_at: int, *, store: bool) -> Response:
-    """A response `in_progress`, without output."""
+    """A response `in_progress`, or `queued` for the background, without output."""
     request, options = turn.request, turn.options
     reasoning = request.reasoning
     verbosity = (request.text.verbosity if request.text else None) or "medium"
     return Response(
         id=response_id,
         created_at=created_at,
-        status="in_progress",
+        status="queued" if request.background else "in_progress",
+        background=bool(request.background),
         model=model,
         instructions=turn.instructions,
         max_output_tokens=options.max_output_tokens,

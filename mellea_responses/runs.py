@@ -52,6 +52,7 @@ class Run:
         self.turn, self.current, self.builder = turn, current, builder
         self.request_id, self.background = request_id, background
         self.log = EventLog()
+        self.queued = builder.response  # what a background request is answered with
         self.said: list[Said] = []
         self.error: ApiError | None = None
         self.cause = ""
@@ -61,6 +62,7 @@ class Run:
         self._guard, self._settle = guard, settle
         self._last_word: Said | None = None
         self._task: asyncio.Task[None] | None = None
+        self._begun = False
         self._pending: list[Event] = []
 
     @property
@@ -105,7 +107,8 @@ class Run:
         self.error = last_word
         self._last_word = failure(last_word) if last_word else Cancel()
         self.current.cancelled.set()
-        self._task.cancel()
+        if self._begun:  # a task that has not begun would end without a word
+            self._task.cancel()
 
     def beat(self) -> None:
         """Tells the readers that the run is alive."""
@@ -114,8 +117,9 @@ class Run:
             self.spoke = time.monotonic()
 
     async def _work(self, program: Program) -> None:
+        self._begun = True
         try:
-            last = await self._listen(program)
+            last = self._last_word or await self._listen(program)
         except asyncio.CancelledError:
             last = self._last_word or Cancel()
         except ApiError as error:

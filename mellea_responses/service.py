@@ -88,8 +88,8 @@ class Service:
 
     async def turn(self, request: CreateResponse, owner: str) -> Turn:
         """The request in canonical form with everything it stands on."""
-        if request.background:
-            raise InvalidRequest("This server does not run responses in the background.", param="background")
+        if request.background and not self._stores(request):
+            raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
         if request.conversation is not None:
             raise InvalidRequest("This server keeps no conversations; use previous_response_id.", param="conversation")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
@@ -107,8 +107,7 @@ class Service:
 
     def _start(self, turn: Turn, owner: str, model: str, request_id: str) -> Run:
         response_id = new_response_id(turn.request.previous_response_id)
-        stored = turn.request.store is not False and self.settings.response_ttl > 0
-        base = new_response(turn, response_id, model, int(time.time()), store=stored)
+        base = new_response(turn, response_id, model, int(time.time()), store=self._stores(turn.request))
         recorder = _Recorder()
         builder = Builder(base, mint=recorder.mint, clock=recorder.clock, view=self._view(turn))
         guard = Guard(turn, max_bytes=self.settings.max_output_bytes)
@@ -117,10 +116,13 @@ class Service:
         async def settle(run: Run) -> None:
             await self._settle(run, base, recorder)
 
-        run = Run(turn, current, builder, guard, settle, request_id=request_id)
+        run = Run(turn, current, builder, guard, settle, request_id=request_id, background=base.background)
         self.runs.add(run)
         run.start(self.program)
         return run
+
+    def _stores(self, request: CreateResponse) -> bool:
+        return request.store is not False and self.settings.response_ttl > 0
 
     def _view(self, turn: Turn) -> View:
         if self.settings.reasoning == "hidden":
@@ -196,6 +198,25 @@ class Service:
         """
         run = self._live_run(owner, response_id)
         return run.log if run is not None else replay(await self._record(owner, response_id))
+
+    async def cancel(self, owner: str, response_id: str) -> bytes:
+        """Ends a background response; one that is over already is given as it ended.
+
+        Raises:
+            NotFound: as for `retrieve`.
+            InvalidRequest: it does not run in the background.
+        """
+        run = self._live_run(owner, response_id)
+        if run is None:
+            record = await self._record(owner, response_id)
+            if not decode_base(record.base).background:
+                raise _foreground()
+            return record.body
+        if not run.background:
+            raise _foreground()
+        run.cancel("cancelled")
+        await run.log.wait_closed()
+        return _encode(run.response)
 
     async def delete(self, owner: str, response_id: str) -> None:
         """Forgets a response. One that is being made is ended first.
@@ -309,6 +330,10 @@ def _place(items: list[Item], wanted: str, param: str) -> int:
 
 def _no_response(response_id: str) -> NotFound:
     return NotFound(f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
+
+
+def _foreground() -> InvalidRequest:
+    return InvalidRequest("Only a response created with background: true can be cancelled.", param="response_id")
 
 
 def _log_access(run: Run) -> None:

@@ -38,6 +38,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         [
             responses.create,
             responses.retrieve,
+            responses.cancel,
             responses.remove,
             responses.input_items,
             models.models,

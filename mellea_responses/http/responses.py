@@ -40,6 +40,8 @@ async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Se
     if run.turn.request.stream:
         body_stream = _attached(run, service.settings.ping_seconds)
         return Stream(body_stream, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
+    if run.background:
+        return Response(_encode(run.queued), media_type="application/json", headers=headers)
     return Response(await _result(run, request), media_type="application/json", headers=headers)
 
 
@@ -92,6 +94,13 @@ async def retrieve(
     log = await service.events(owner, response_id)
     body = sse.frames(log, start, service.settings.ping_seconds)
     return Stream(body, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
+
+
+@post(paths("/responses/{response_id:str}/cancel"), status_code=200, name="cancel_response")
+async def cancel(request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]) -> Response[bytes]:
+    """Ends a background response within one token."""
+    body = await service.cancel(owner_of(request), response_id)
+    return Response(body, media_type="application/json", headers={REQUEST_ID: request_id(request)})
 
 
 @delete(paths("/responses/{response_id:str}"), status_code=200, name="delete_response")
