@@ -26,7 +26,8 @@ class Prompter:
 
     def __init__(self, tokenizer: Any, context_length: int, recall: Recall) -> None:
         self.template = ChatTemplate(tokenizer)
-        self.codec = Codec(tokenizer)
+        special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self.codec = Codec(tokenizer, self.template.closer(special))
         self._context_length, self._recall = context_length, recall
 
     def prepare(self, request: GenerateRequest, traces: Iterable[Trace] = ()) -> Prompt:

@@ -42,8 +42,8 @@ class Trace(msgspec.Struct, frozen=True):
         joints: Places where a continuation may be joined, in ascending order.
         prompt_chars: Where the answer begins in `text`.
         end: Name of the special token that ended the answer; empty if it was cut.
-        turn: Digest of the visible conversation with the answer; empty if the answer is not what the reader saw.
-        parts: Texts of the answer that the template must show again: its words, reasoning and names of calls.
+        turn: Digest of the visible conversation with the answer; empty if the answer is not what the reader has.
+        parts: Texts of the answer that the template must show again in this order: reasoning, words, names of calls.
         calls: Whether the answer calls tools.
     """
 
@@ -72,9 +72,11 @@ class Codec:
 
     Args:
         tokenizer: A transformers tokenizer.
+        closer: Name of the special token with which the chat template ends an earlier answer; empty if unknown.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, closer: str = "") -> None:
+        self.closer = closer
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         # A token that swallows neighbouring spaces is no clean joint.
@@ -133,14 +135,27 @@ def _continuation(
     said = trace.text[: last.chars]
     if text.startswith(said) and codec.joins_at(text, last.chars):
         return last, last, "visible" if turns.get(trace.turn) else "exact"
-    if not trace.end or trace.turn not in turns or not text.startswith(trace.text[: trace.prompt_chars]):
+    if trace.turn not in turns or not text.startswith(trace.text[: trace.prompt_chars]):
         return None
-    stop = text.find(trace.end, trace.prompt_chars)
-    segment = text[trace.prompt_chars : stop]
-    if stop < 0 or not all(part in segment for part in trace.parts):
+    stop = _end_of_answer(text, trace, codec)
+    if stop is None:
         return None
-    here = Joint(stop, last.tokens)
-    return here, last, "call id" if trace.calls else "visible" if turns[trace.turn] else "exact"
+    match: Match = "call id" if trace.calls else "visible" if turns[trace.turn] else "exact"
+    return Joint(stop, last.tokens), last, match
+
+
+def _end_of_answer(text: str, trace: Trace, codec: Codec) -> int | None:
+    """Where the prompt closes an answer that the template writes differently from how the model did.
+
+    Everything the answer said must be there, in its order; a template that drops the reasoning shows another answer.
+    """
+    at = trace.prompt_chars
+    for part in trace.parts:
+        at = text.find(part, at) + len(part)
+        if at < trace.prompt_chars + len(part):
+            return None
+    closers = (text.find(name, at) for name in {trace.end, codec.closer} if name)
+    return min((place for place in closers if place >= 0), default=None)
 
 
 def _shared_beginning(text: str, trace: Trace, codec: Codec) -> tuple[Joint, Joint, Match] | None:

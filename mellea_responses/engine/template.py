@@ -1,7 +1,7 @@
 """A model's chat template: what it can take, rendering, and a clear 400 when it refuses."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -94,6 +94,16 @@ class ChatTemplate:
             except Exception:
                 return count - 1
         return None
+
+    def closer(self, names: Iterable[str]) -> str:
+        """Which of these special tokens ends an earlier answer; empty if none does."""
+        answer = {"role": "assistant", "content": "qprobea"}
+        try:
+            text = self._render([{"role": "user", "content": "a"}, answer, {"role": "user", "content": "b"}], (), {})
+        except Exception:
+            return ""
+        rest = text.partition("qprobea")[2].lstrip()
+        return next((name for name in names if rest.startswith(name)), "")
 
     def _probe(self) -> Traits:
         user, other = {"role": "user", "content": "qprobeu"}, {"role": "user", "content": "qprobev"}

@@ -155,4 +155,4 @@ class Writer:
 
 def _parts(message: dict[str, Any]) -> list[str]:
     names = [call["function"]["name"] for call in message.get("tool_calls", ())]
-    return [message["content"], message.get("reasoning_content", ""), *names]
+    return [message.get("reasoning_content", ""), message["content"], *names]

@@ -44,4 +44,4 @@ def started() -> Iterator[Callable[..., Engine]]:
 
 @pytest.fixture
 def engine(model: Scripted, started: Callable[..., Engine]) -> Engine:
-    return started(model)
+    return started(model, chunk=2048)

@@ -112,7 +112,7 @@ async def test_the_engine_s_own_limit_holds_for_requests_without_one(started: St
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_before_anything_runs(engine: Engine) -> None:
-    long = request(user("tide " * 600))
+    long = request(user("tide " * 1000))
 
     with pytest.raises(ContextLengthExceeded) as refused:
         engine.check(long)
@@ -129,7 +129,7 @@ async def test_check_counts_what_generate_feeds(engine: Engine, model: Scripted)
 
     assert isinstance(steps[-2], Usage)
     assert facts.input_tokens == steps[-2].input_tokens
-    assert facts.context_length == 512
+    assert facts.context_length == 2048
     assert facts.vision is False
 
 

@@ -37,7 +37,7 @@ def make_tokenizer(template: str | None = CHATML, special: Sequence[str] = ()) -
     return tokenizer
 
 
-def make_network(context_length: int = 512, seed: int = 0, **changes: Any) -> LlamaForCausalLM:
+def make_network(context_length: int = 2048, seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=400,
@@ -55,7 +55,22 @@ def make_network(context_length: int = 512, seed: int = 0, **changes: Any) -> Ll
     return LlamaForCausalLM(config).eval()
 
 
-class Scripted(Model):
+class Readable(Model):
+    """A random network that says nothing but readable text and its end."""
+
+    def forward(self, tokens: Sequence[int], cache: Any) -> torch.Tensor:
+        logits = super().forward(tokens, cache)
+        return logits.masked_fill(self._unreadable(len(logits)), -1e4)
+
+    def _unreadable(self, size: int) -> torch.Tensor:
+        if not hasattr(self, "_mask"):
+            words = [self.tokenizer.decode([token]) for token in range(2, len(self.tokenizer))]
+            mask = [False, True, *("\N{REPLACEMENT CHARACTER}" in word or not word.isprintable() for word in words)]
+            self._mask = torch.tensor(mask + [True] * (size - len(mask)))
+        return self._mask
+
+
+class Scripted(Readable):
     """Says what it is told to. The network runs all the same, so its caches are real."""
 
     script: list[int] | None = None
