@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ class Played:
         log: What the server logged, in order.
         left_at: When the client dropped a connection.
         exit_after: Seconds from the signal to the end of the process.
+        held: How many responses the store held after each request and each wait.
+        entries: How many entries all tables of the server had together, at the start and after each wait.
     """
 
     case: Json
@@ -50,6 +53,16 @@ class Played:
     exit_status: int | None = None
     started: list[asyncio.Task[Outcome]] = field(default_factory=list)
     process: Process | None = None
+    held: list[int] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
+
+    def count_held(self) -> None:
+        if self.app is not None:
+            self.held.append(len(self.app.state.service.store))
+
+    def count_entries(self) -> None:
+        if self.app is not None:
+            self.entries.append(entries_of(self.app.state.service))
 
     @property
     def answers(self) -> list[Answer]:
@@ -65,6 +78,24 @@ class Played:
     def responses(self) -> list[Json]:
         """The response objects of all answers that carry one."""
         return [answer.response for answer in self.answers if answer.status == 200 and _carries_response(answer)]
+
+
+def entries_of(root: Any) -> int:
+    """Entries of every table that can be reached from `root` through objects of this package."""
+    seen: set[int] = set()
+    waiting, count = [root], 0
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Mapping | list | set | deque):
+            count += len(value)
+            waiting += value.values() if isinstance(value, Mapping) else value
+        elif type(value).__module__.startswith("mellea_responses"):
+            slots = (getattr(value, name, None) for name in getattr(type(value), "__slots__", ()))
+            waiting += [*slots, *getattr(value, "__dict__", {}).values()]
+    return count
 
 
 def _flat(outcomes: list[Outcome]) -> Any:
@@ -127,6 +158,7 @@ async def _server(played: Played) -> AsyncIterator[None]:
     else:
         played.app = build_app(played.program.serve, **settings)
         async with running(played.app) as played.url:
+            played.count_entries()
             yield
 
 
@@ -157,6 +189,8 @@ async def _play_kind(played: Played, turn: Json) -> Outcome:
     match turn:
         case {"wait_s": seconds}:
             await asyncio.sleep(seconds)
+            played.count_held()
+            played.count_entries()
             return await _play_turn(played, turn["then"]) if "then" in turn else None
         case {"parallel": together}:
             return await asyncio.gather(*(_play_turn(played, one) for one in together))
@@ -179,6 +213,7 @@ async def _repeat(played: Played, turn: Json, times: int, again: Json) -> Outcom
     outcomes = []
     for number in range(times):
         outcomes.append(await _play_turn(played, again))
+        played.count_held()
         if number == 0 and "save_first" in turn:
             played.saved[turn["save_first"]] = _worth_saving(outcomes[0])
     return outcomes

@@ -24,11 +24,14 @@ REAL = frozenset({"engine.thread-error"})  # played on a real model, in `test_re
 def _played() -> Iterator[Any]:
     for case in NOW:
         if case["kind"] not in REAL:
-            for shape in shapes(expand(case.get("program", {}))):
+            kinds = shapes(expand(case.get("program", {})))
+            # Thousands of requests are enough with one kind of program.
+            for shape in kinds[:1] if "repeat" in json.dumps(case["request"]) else kinds:
                 yield pytest.param(case, shape, id=f"{case['id']}, {shape}")
 
 
-@pytest.mark.parametrize(("case", "shape"), _played())
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("case", "shape"), list(_played()))
 async def test_a_case_holds(case: Json, shape: Shape, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
@@ -53,16 +56,13 @@ async def _verdict(sentence: str, played: Played) -> list[Exception]:
 # ---------------------------------------------------------------- what every answer must be
 
 
-def _status_failures(played: Played) -> list[Exception]:
-    wanted = _statuses(played.case)
-    failures: list[Exception] = []
-    for turn, (outcome, allowed) in enumerate(zip(played.outcomes, wanted, strict=True)):
+def _status_failures(played: Played) -> Iterator[Exception]:
+    for turn, (outcome, allowed) in enumerate(zip(played.outcomes, _statuses(played.case), strict=True)):
         pinned = PINNED.get((played.case["id"], turn))
-        allowed = allowed if pinned is None else [pinned]
+        wanted = allowed if pinned is None else [pinned]
         for answer in outcome if isinstance(outcome, list) else [outcome]:
-            if allowed and answer.status not in allowed:
-                failures.append(AssertionError(f"turn {turn}: {answer.status}, not {allowed}: {answer.body[:500]!r}"))
-    return failures
+            if wanted and answer.status not in wanted:
+                yield AssertionError(f"turn {turn}: {answer.status}, not {wanted}: {answer.body[:500]!r}")
 
 
 def _statuses(case: Json) -> list[list[int]]:
@@ -94,7 +94,7 @@ def judge_answer(answer: Answer) -> None:
             assert rebuild(answer.events) == final
     elif answer.status >= 400:
         oracle.check_error(answer.json)
-    elif answer.json.get("object") == "response" and "status" in answer.json:
+    elif answer.body and answer.json.get("object") == "response" and "status" in answer.json:
         oracle.check_response(answer.json)
 
 

@@ -35,7 +35,7 @@ class Request:
 
     def encode(self, host: str) -> bytes:
         fields = {"host": host, **{name.lower(): value for name, value in self.headers.items()}}
-        if self.content or self.method == "POST":
+        if (self.content or self.method == "POST") and "transfer-encoding" not in fields:
             fields.setdefault("content-length", str(len(self.content)))
         lines = [f"{self.method} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
         return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"

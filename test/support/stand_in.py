@@ -308,6 +308,9 @@ class _MarkupTokenizer:
         thinks = "<think></think>" if "</think>" in written else ""
         self.chat_template = written + thinks
 
+    def __len__(self) -> int:
+        return 0
+
 
 def _split(pieces: Sequence[Any], tools: Sequence[Json]) -> Iterator[Move]:
     """Markup to steps by the engine's own splitter."""

@@ -6,20 +6,14 @@ import re
 from cases.checks.registry import check
 from cases.checks.vocabulary import PYTHON_WORDS, errors, of_type
 from cases.play import Played
+from openresponses_types import ResponseResource
 
 from support import oracle
 from support.raw import post
 from support.serving import serving
 from support.stand_in import Json, StandIn
 
-REQUIRED_FIELDS = frozenset(
-    """
-    id object created_at completed_at status incomplete_details model previous_response_id instructions output error
-    tools tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty top_logprobs
-    temperature reasoning usage max_output_tokens max_tool_calls store background service_tier metadata
-    safety_identifier prompt_cache_key
-    """.split()
-)
+REQUIRED_FIELDS = {name for name, field in ResponseResource.model_fields.items() if field.is_required()}
 
 # ---------------------------------------------------------------- errors
 

@@ -1,15 +1,21 @@
 """What one turn leaves for the next."""
 
 import re
+import threading
+from typing import Any
 
 from cases.checks.registry import check
 from cases.checks.vocabulary import calls, message_text, messages
 from cases.play import Played
 
-from support.raw import Request, ask, posting
+from support.raw import Request, ask, exchange, get, post, posting
+from support.serving import serving
 from support.stand_in import calls_of, text_of
 
 # ---------------------------------------------------------------- state
+
+
+PRINTED_CALL = re.compile(r"\[\{'|\w+Call\(|function_call|<function")
 
 
 @check("In turn 3 the program received, in order: user 1, assistant 1, user 2, assistant 2, user 3.")
@@ -99,7 +105,7 @@ def _has_the_pair(played: Played, call: int) -> None:
 @check("No message holds a printed Python list of calls.")
 def _(played: Played) -> None:
     for received in played.program.received:
-        assert not [message for message in received.messages if re.search(r"tide_height|\[\{'", text_of(message))]
+        assert not [message for message in received.messages if PRINTED_CALL.search(text_of(message))]
 
 
 @check("store is echoed false.")
@@ -139,3 +145,41 @@ def _(played: Played) -> None:
         "I am Bob",
         "Who am I?",
     ]
+
+
+@check(
+    "With a limit of 1,000 entries and a TTL of 2 s, the store never holds more than 1,000 and is empty after the wait "
+    "without any new request."
+)
+def _(played: Played) -> None:
+    assert len(played.held) > 3000
+    assert 1 < max(played.held) <= 1000
+    assert played.held[-1] == 0
+
+
+@check("Side tables (events, messages, tasks) shrink too.")
+def _(played: Played) -> None:
+    assert played.entries[-1] <= played.entries[0] + 50
+
+
+@check("Entries in progress are not dropped.")
+async def _(played: Played) -> None:
+    """One answer is held open while twice as many others as fit come and go."""
+    go_on = threading.Event()
+
+    def serve(input: Any) -> str:
+        return "kept" if input[-1].content == "hold" and go_on.wait(30) else "other"
+
+    async with serving(serve, store_max_entries=5) as url:
+        async with exchange(url, posting({"model": "m", "input": "hold", "stream": True})) as opened:
+            created = (await anext(opened.frames())).json["response"]["id"]
+            others = [await post(url, {"model": "m", "input": "other"}) for _ in range(10)]
+            during = await get(url, f"/v1/responses/{created}")
+            go_on.set()
+            await opened.finish()
+        after = await get(url, f"/v1/responses/{created}")
+        oldest = await get(url, f"/v1/responses/{others[0].json['id']}")
+
+    assert (during.json["status"], after.json["status"]) == ("in_progress", "completed")
+    assert message_text(after.json) == "kept"
+    assert oldest.status == 404

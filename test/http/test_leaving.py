@@ -1,0 +1,253 @@
+"""Clients that leave, programs that block, and too many at once."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from support import raw
+from support.raw import Request, get, post, posting
+from support.recogniser import recognise_frames
+from support.serving import serving
+from support.stand_in import Json
+
+ASK: Json = {"model": "m", "input": "x"}
+
+
+class Watch:
+    """A program's own record of how it ended, readable from another thread."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.left = threading.Event()
+        self.pieces = 0
+
+    async def serve_async(self, input: Any) -> AsyncIterator[str]:
+        self.begun.set()
+        try:
+            while True:
+                self.pieces += 1
+                yield "word "
+                await asyncio.sleep(0.01)
+        finally:
+            self.left.set()
+
+    def serve_sync(self, input: Any) -> Iterator[str]:
+        self.begun.set()
+        try:
+            while True:
+                self.pieces += 1
+                yield "word "
+                time.sleep(0.01)
+        finally:
+            self.left.set()
+
+    async def serve_silent(self, input: Any) -> str:
+        self.begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.left.set()
+        return ""
+
+
+KINDS: dict[str, Callable[[Watch], Any]] = {
+    "async generator": lambda watch: watch.serve_async,
+    "generator": lambda watch: watch.serve_sync,
+    "silent coroutine": lambda watch: watch.serve_silent,
+}
+
+
+async def happens(event: threading.Event) -> bool:
+    return await asyncio.to_thread(event.wait, 5)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_client_that_leaves_ends_the_work_for_it(kind: str, stream: bool) -> None:
+    watch = Watch()
+    async with serving(KINDS[kind](watch)) as url:
+        leaving = asyncio.create_task(raw.ask(url, posting({**ASK, "stream": stream})))
+        assert await happens(watch.begun)
+        leaving.cancel()
+
+        assert await happens(watch.left)
+        said = watch.pieces
+        assert (await get(url, "/health")).status == 200
+        assert watch.pieces <= said
+
+
+async def test_what_a_client_left_is_kept_as_cancelled_with_what_was_said() -> None:
+    watch = Watch()
+    async with serving(watch.serve_async) as url:
+        async with raw.exchange(url, posting({**ASK, "stream": True})) as opened:
+            async for frame in opened.frames():
+                if "delta" in frame.json:
+                    break
+        created = opened.answer.events[0]["response"]["id"]
+        assert await happens(watch.left)
+        kept = await settled(url, created)
+        replayed = await get(url, f"/v1/responses/{created}?stream=true")
+        continued = await post(url, {**ASK, "previous_response_id": created})
+
+    assert kept["status"] == "cancelled"
+    assert kept["output"][0]["content"][0]["text"].startswith("word ")
+    assert kept["output"][0]["status"] == "incomplete"
+    assert recognise_frames(replayed.frames) == kept
+    assert continued.status == 400
+
+
+async def settled(url: str, response_id: str) -> Json:
+    """The response when nothing works on it any more."""
+    while True:
+        kept: Json = (await get(url, f"/v1/responses/{response_id}")).json
+        if kept["status"] != "in_progress":
+            return kept
+        await asyncio.sleep(0.01)
+
+
+async def test_the_cause_of_the_end_stands_in_one_line_per_response(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    watch = Watch()
+    async with serving(watch.serve_async) as url:
+        async with raw.exchange(url, posting({**ASK, "stream": True})) as opened:
+            await anext(opened.frames())
+        created = opened.answer.events[0]["response"]["id"]
+        assert await happens(watch.left)
+        await settled(url, created)
+
+    lines = [record.getMessage() for record in caplog.records if created in record.getMessage()]
+    assert len(lines) == 1
+    assert "client left" in lines[0]
+
+
+async def test_blocking_programs_never_stop_health_or_each_other() -> None:
+    release = threading.Event()
+    begun = threading.Semaphore(0)
+
+    def serve(input: Any) -> str:
+        if input[-1].content == "block":
+            begun.release()
+            release.wait(30)
+        return "done"
+
+    async with serving(serve) as url:
+        blocked = [asyncio.create_task(post(url, {**ASK, "input": "block"})) for _ in range(5)]
+        for _ in blocked:
+            await asyncio.to_thread(begun.acquire)
+        meanwhile = [
+            await get(url, "/health"),
+            await get(url, "/ready"),
+            await get(url, "/v1/models"),
+            await post(url, ASK),
+        ]
+        assert not any(task.done() for task in blocked)
+        release.set()
+        done = await asyncio.gather(*blocked)
+
+    assert [answer.status for answer in meanwhile] == [200] * 4
+    assert [answer.status for answer in done] == [200] * 5
+
+
+async def test_an_async_program_that_blocks_its_loop_never_stops_health() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    async def serve(input: Any) -> str:
+        begun.set()
+        release.wait(30)
+        return "done"
+
+    async with serving(serve) as url:
+        blocked = asyncio.create_task(post(url, ASK))
+        assert await happens(begun)
+        health = await get(url, "/health")
+        assert not blocked.done()
+        release.set()
+
+        assert health.status == 200
+        assert (await blocked).status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_with_no_thread_free_the_answer_is_busy_and_comes_right_again(stream: bool) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def serve(input: Any) -> str:
+        begun.set()
+        release.wait(30)
+        return "done"
+
+    async with serving(serve, threads=1) as url:
+        first = asyncio.create_task(post(url, ASK))
+        assert await happens(begun)
+        busy = await post(url, {**ASK, "stream": stream})
+        release.set()
+        await first
+        later = await post(url, {**ASK, "stream": stream})
+
+    assert busy.status == 429
+    assert int(busy.headers["retry-after"]) >= 1
+    assert (busy.error["type"], busy.error["code"]) == ("rate_limit_error", "server_busy")
+    assert later.status == 200
+
+
+async def test_more_answers_at_once_than_allowed_are_busy() -> None:
+    watch = Watch()
+    async with serving(watch.serve_silent, max_runs=1) as url:
+        async with raw.exchange(url, posting({**ASK, "stream": True})) as opened:
+            await anext(opened.frames())
+            busy = await post(url, ASK)
+        assert await happens(watch.left)
+
+    assert busy.status == 429
+    assert busy.headers["retry-after"]
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_own_request_harms_nobody() -> None:
+    async with serving(lambda input: "x") as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        head = Request("POST", "/v1/responses", b"", {"content-type": "application/json", "content-length": "1000"})
+        writer.write(head.encode("127.0.0.1") + b'{"input":')
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+        assert (await post(url, ASK)).status == 200
+
+
+async def test_many_streams_at_once_each_get_their_own_words() -> None:
+    async def serve(input: Any) -> AsyncIterator[str]:
+        for letter in input[-1].content:
+            yield letter
+            await asyncio.sleep(0)
+
+    words = [f"stream number {number}" for number in range(50)]
+    async with serving(serve) as url:
+        answers = await asyncio.gather(*(post(url, {**ASK, "input": word, "stream": True}) for word in words))
+
+    finals = [recognise_frames(answer.frames) for answer in answers]
+    assert [final["output"][0]["content"][0]["text"] for final in finals] == words
+
+
+async def test_a_run_that_takes_too_long_in_all_is_ended() -> None:
+    watch = Watch()
+    async with serving(watch.serve_async, run_timeout=0.3) as url:
+        answer = await post(url, {**ASK, "stream": True})
+        assert await happens(watch.left)
+
+    final = recognise_frames(answer.frames)
+    assert (final["status"], final["error"]["code"]) == ("failed", "timeout")
+
+
+async def test_words_over_the_servers_limit_end_the_answer_as_incomplete() -> None:
+    watch = Watch()
+    async with serving(watch.serve_async, max_output_bytes=50) as url:
+        answer = await post(url, {**ASK, "stream": True})
+        assert await happens(watch.left)
+
+    final = recognise_frames(answer.frames)
+    assert (final["status"], final["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert len(final["output"][0]["content"][0]["text"]) <= 50
