@@ -261,6 +261,59 @@ def serve(
             "is ended at once.",
         ),
     ] = DEFAULT.drain_seconds,
+    api_keys: Annotated[
+        list[str] | None,
+        _option(
+            "api_keys",
+            "--api-key",
+            panel=ADDRESS,
+            metavar="KEY",
+            show_default="none",
+            help="A key that may use the server, or `NAME=KEY`; repeatable. Each key sees only its own responses. "
+            "Without any, everybody who reaches the address may use it.",
+        ),
+    ] = None,
+    cors_origins: Annotated[
+        list[str] | None,
+        _option(
+            "cors_origins",
+            "--cors-origin",
+            panel=ADDRESS,
+            metavar="ORIGIN",
+            show_default="none",
+            help="An origin whose pages may use the server from a browser, such as `https://app.example`; repeatable.",
+        ),
+    ] = None,
+    websocket: Annotated[
+        bool,
+        _option(
+            "websocket",
+            "--websocket/--no-websocket",
+            panel=PROTOCOL,
+            help="Offer WebSockets on `/v1/responses`. Switched off, the upgrade is refused with 426, which makes "
+            "clients change to HTTP.",
+        ),
+    ] = DEFAULT.websocket,
+    seal_key: Annotated[
+        str | None,
+        _option(
+            "seal_key",
+            panel=PROTOCOL,
+            metavar="FILE",
+            show_default="a fresh key",
+            help="File with the key that seals reasoning and compactions: 64 hex digits or 32 bytes. A fresh key ends "
+            "with the process, and what it sealed with it.",
+        ),
+    ] = DEFAULT.seal_key,
+    strict_replay: Annotated[
+        bool,
+        _flag(
+            "strict_replay",
+            "--strict-replay",
+            panel=PROTOCOL,
+            help="Answer 400 to sealed reasoning that cannot be opened. Without it such reasoning is left out.",
+        ),
+    ] = DEFAULT.strict_replay,
     log_bodies: Annotated[
         bool,
         _flag("log_bodies", "--log-bodies", panel=LOG, help="Write the bodies of requests and answers to the log."),
@@ -300,6 +353,11 @@ def serve(
         beat_seconds=beat_seconds,
         drain_seconds=drain_seconds,
         log_bodies=log_bodies,
+        websocket=websocket,
+        cors_origins=tuple(cors_origins or ()),
+        api_keys=tuple(api_keys or ()),
+        seal_key=seal_key,
+        strict_replay=strict_replay,
     )
     # The server, and with it Litestar, Mellea or torch, loads only when something is really served.
     from mellea_responses.server import run

@@ -12,6 +12,7 @@ ApiError                          500  server_error
 ├── Conflict                      409  invalid_request_error   conflict
 ├── ContentTooLarge               413  invalid_request_error   content_too_large
 ├── UnsupportedMediaType          415  invalid_request_error   unsupported_media_type
+├── UpgradeRequired               426  invalid_request_error   websocket_not_offered
 ├── Busy                          429  rate_limit_error        server_busy
 ├── ModelFailed                   500  model_error             model_error
 │   ├── ToolChoiceViolated        500                          tool_choice_violated
@@ -128,6 +129,12 @@ class UnsupportedMediaType(ApiError):
     """The body is not JSON, or is encoded in a way we do not read."""
 
     status, type, default_code = 415, "invalid_request_error", "unsupported_media_type"
+
+
+class UpgradeRequired(ApiError):
+    """WebSockets are switched off; the status makes clients change to HTTP at once."""
+
+    status, type, default_code = 426, "invalid_request_error", "websocket_not_offered"
 
 
 class Busy(ApiError):

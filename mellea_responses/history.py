@@ -1,5 +1,7 @@
 """A normalised request → the turn with everything it stands on."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from mellea_responses.errors import InvalidRequest, PreviousResponseNotFound
@@ -13,7 +15,11 @@ from mellea_responses.wire.items import AdditionalTools, Item, ToolSearchOutput
 from mellea_responses.wire.tools import Tool
 
 
-async def complete(request: Normalized, owner: str, store: Store, live: LiveCalls) -> Turn:
+Local = Callable[[str], tuple[Item, ...] | None]
+"""Every item of a response that only one connection knows."""
+
+
+async def complete(request: Normalized, owner: str, store: Store, live: LiveCalls, local: Local | None = None) -> Turn:
     """Loads the chain and follows every link.
 
     Raises:
@@ -21,7 +27,10 @@ async def complete(request: Normalized, owner: str, store: Store, live: LiveCall
         InvalidRequest: the response cannot be continued, or an item points at nothing.
     """
     previous = request.request.previous_response_id
-    history = await _chain(previous, owner, store) if previous is not None else ()
+    history: tuple[Item, ...] = ()
+    if previous is not None:
+        known = local(previous) if local else None
+        history = known if known is not None else await _chain(previous, owner, store)
     links = Links(
         find_item=lambda item_id: store.find_item(owner, item_id),
         find_call=lambda call_id: store.find_call(owner, call_id),

@@ -54,9 +54,10 @@ def run(settings: Settings) -> None:
         SystemExit: the program cannot be loaded or the address cannot be bound; one line says why.
     """
     configure_logging()
-    if not is_loopback(settings.host) and not settings.no_auth:
+    if not is_loopback(settings.host) and not settings.no_auth and not settings.api_keys:
         _refuse(
-            f"{settings.host} can be reached from outside and nobody would need a key; add --no-auth if you mean it."
+            f"{settings.host} can be reached from outside and nobody would need a key: "
+            "add --api-key KEY, or --no-auth if you mean it."
         )
     try:
         program = load(settings)
@@ -70,6 +71,8 @@ def run(settings: Settings) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        ws_max_size=2
+        * settings.max_body_bytes,  # so that the session, not the transport, says that a frame is too large
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
     address = "http://{}:{}".format(*_printable(sock))

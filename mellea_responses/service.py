@@ -15,7 +15,7 @@ from mellea_responses.live import LiveCalls
 from mellea_responses.log import EventLog
 from mellea_responses.normalize.media import check_media
 from mellea_responses.normalize.request import normalize
-from mellea_responses.program import Program
+from mellea_responses.program import Program, Silent
 from mellea_responses.resource import decode_base, new_response
 from mellea_responses.runs import Run, Runs, new_current
 from mellea_responses.settings import Settings
@@ -71,8 +71,16 @@ class Service:
         for run in self.runs:
             run.cancel("shutdown", Draining("The server is stopping."))
 
-    async def create(self, request: CreateResponse, owner: str, request_id: str = "") -> Run:
+    async def create(
+        self, request: CreateResponse, owner: str, request_id: str = "", *, local: history.Local | None = None
+    ) -> Run:
         """Checks a request as far as it can be checked and starts its run.
+
+        Args:
+            request: What the client asks.
+            owner: Whose request it is.
+            request_id: Ties the log's lines to the answer.
+            local: Responses that only the caller's connection knows, by id.
 
         Raises:
             ApiError: it cannot be answered; nothing was generated or stored.
@@ -80,13 +88,14 @@ class Service:
         if self.draining:
             raise Draining("The server is stopping.")
         model = self._model(request.model)
-        turn = await self.turn(request, owner)
-        await self._check(turn, owner)
+        turn = await self.turn(request, owner, local)
+        if request.generate is not False:
+            await self._check(turn, owner)
         if len(self.runs) >= self.settings.max_runs:
             raise Busy("The server is busy. Try again shortly.")
         return self._start(turn, owner, model, request_id)
 
-    async def turn(self, request: CreateResponse, owner: str) -> Turn:
+    async def turn(self, request: CreateResponse, owner: str, local: history.Local | None = None) -> Turn:
         """The request in canonical form with everything it stands on."""
         if request.background and not self._stores(request):
             raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
@@ -94,7 +103,7 @@ class Service:
             raise InvalidRequest("This server keeps no conversations; use previous_response_id.", param="conversation")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
         check_media(normalized.loose)
-        return await history.complete(normalized, owner, self.store, self.live)
+        return await history.complete(normalized, owner, self.store, self.live, local)
 
     async def _check(self, turn: Turn, owner: str) -> None:
         try:
@@ -118,7 +127,7 @@ class Service:
 
         run = Run(turn, current, builder, guard, settle, request_id=request_id, background=base.background)
         self.runs.add(run)
-        run.start(self.program)
+        run.start(self.program if turn.request.generate is not False else Silent())
         return run
 
     def _stores(self, request: CreateResponse) -> bool:

@@ -37,6 +37,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         beat_seconds: Silence after which a numbered event tells the client that the run is alive.
         drain_seconds: Seconds open answers may take to end after SIGTERM.
         log_bodies: Write requests' and answers' bodies to the log.
+        websocket: Offer WebSockets on `/v1/responses`; switched off, the upgrade is refused with 426.
+        cors_origins: Origins whose pages may use this server from a browser.
+        api_keys: Keys that may use this server, each `KEY` or `NAME=KEY`; none: everybody who reaches it may.
+        seal_key: File with the key that seals reasoning and compactions; None makes one that ends with the process.
+        strict_replay: Refuse sealed reasoning that cannot be opened instead of leaving it out.
     """
 
     program: str | None = None
@@ -65,3 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     beat_seconds: float = 60
     drain_seconds: float = 1
     log_bodies: bool = False
+    websocket: bool = True
+    cors_origins: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = ()
+    seal_key: str | None = None
+    strict_replay: bool = False

@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from litestar import Litestar
+from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 
 from mellea_responses.http import models, responses
 from mellea_responses.http.errors import handle
-from mellea_responses.http.security import HostCheck, is_loopback
+from mellea_responses.http.security import doors
+from mellea_responses.http.websocket import responses_socket
 from mellea_responses.program import Program
 from mellea_responses.service import Service
 from mellea_responses.settings import Settings
@@ -41,6 +43,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
             responses.cancel,
             responses.remove,
             responses.input_items,
+            responses_socket,
             models.models,
             models.model,
             models.health,
@@ -49,7 +52,8 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         ],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={Exception: handle},
-        middleware=[HostCheck] if is_loopback(settings.host) else [],
+        middleware=[doors(settings)],
+        cors_config=CORSConfig(allow_origins=list(settings.cors_origins)) if settings.cors_origins else None,
         lifespan=[lifespan],
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,

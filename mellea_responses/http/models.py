@@ -9,7 +9,7 @@ from litestar.params import FromPath
 
 from mellea_responses.errors import Draining
 from mellea_responses.http.openapi import document
-from mellea_responses.http.responses import paths
+from mellea_responses.http.paths import paths
 from mellea_responses.service import Service
 
 _encode = msgspec.json.Encoder().encode

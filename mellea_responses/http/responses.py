@@ -9,11 +9,13 @@ from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, RawBody
 from litestar.response import Stream
+from msgspec.structs import replace
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.http import sse
 from mellea_responses.http.body import check_content_type, inflate
 from mellea_responses.http.errors import REQUEST_ID, request_id
+from mellea_responses.http.paths import paths
 from mellea_responses.runs import Run
 from mellea_responses.service import Service
 from mellea_responses.turn import Turn
@@ -25,17 +27,13 @@ _encode = msgspec.json.Encoder().encode
 UNSUPPORTED = "x-mellea-unsupported-tools"
 
 
-def paths(path: str) -> list[str]:
-    """A route with and without the version."""
-    return [f"/v1{path}", path]
-
-
 @post(paths("/responses"), status_code=200, name="create_response")
 async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes] | Stream:
     """Makes a response: as JSON, or as events with `stream: true`."""
     check_content_type(request)
     plain = inflate(body, request.headers.get("content-encoding", ""), service.settings.max_body_bytes)
-    run = await service.create(decode_create(plain), owner_of(request), request_id(request))
+    decoded = replace(decode_create(plain), generate=None, stream_id=None)  # a socket's own
+    run = await service.create(decoded, owner_of(request), request_id(request))
     headers = {REQUEST_ID: request_id(request), **_unsupported(run.turn)}
     if run.turn.request.stream:
         body_stream = _attached(run, service.settings.ping_seconds)

@@ -25,3 +25,22 @@ class Program(Protocol):
 
     def close(self) -> None:
         """Lets go of threads, loops and models."""
+
+
+class Silent:
+    """Answers with nothing: for a request that only wants to be remembered (`generate: false`)."""
+
+    name = "silent"
+
+    async def check(self, turn: Turn, owner: str) -> Facts | None:
+        """Nothing can be wrong."""
+        return None
+
+    async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
+        """Says nothing."""
+        nothing: tuple[Sequence[Step], ...] = ()
+        for batch in nothing:
+            yield batch
+
+    def close(self) -> None:
+        """Nothing to let go."""

@@ -50,8 +50,8 @@ class Channel:
 
     async def room(self) -> None:
         """The same for a speaker on a loop."""
-        while len(self._steps) > HIGH_WATER and not self._gone:
-            await asyncio.sleep(0.005)  # noqa: ASYNC110  # no asyncio.Event reaches from the listener's loop to this one
+        while len(self._steps) > HIGH_WATER and not self._gone:  # noqa: ASYNC110  # see below
+            await asyncio.sleep(0.005)  # no asyncio.Event reaches from the listener's loop to this one
 
     @property
     def gone(self) -> bool:
