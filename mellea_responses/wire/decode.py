@@ -96,6 +96,15 @@ def invalid(exc: msgspec.ValidationError, prefix: str = "") -> InvalidRequest | 
     return InvalidRequest(f"{reason[:300]}.", param=param)
 
 
+def decode(body: bytes, kind: type[T]) -> T:
+    """Reads a small body.
+
+    Raises:
+        InvalidRequest: it is not JSON, or a field has the wrong type.
+    """
+    return _decode(msgspec.json.Decoder(kind), body, "")
+
+
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str) -> T:
     if not body:
         raise InvalidRequest("The body is empty; send a JSON object.")
@@ -129,7 +138,7 @@ def _second_look(raw: Raw | bytes, path: str, exc: msgspec.ValidationError) -> I
     if not isinstance(loose, dict):
         raise InvalidRequest(f"Expected an object, got {_json_type(loose)}.", param=path)
     kind = loose.get("type")
-    if kind in RECEIPTS:
+    if isinstance(kind, str) and kind in RECEIPTS:
         return loose
     if kind is None:
         kind = _guess(loose)
