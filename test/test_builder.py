@@ -28,6 +28,7 @@ from mellea_responses.turn import (
     Fail,
     ItemDone,
     ItemOpen,
+    Nothing,
     Refusal,
     Said,
     Step,
@@ -151,7 +152,7 @@ def tell(script: Sequence[Said], view: View = "content") -> Told:
     guard, builder = Guard(Turn(CreateResponse(), (), tools=DECLARED)), a_builder(view)
     said: list[Said] = [Usage(1, 1)]
     for step in script:
-        said += [step] if isinstance(step, Beat | Fail | Cancel) else guard.hear(step)
+        said += [step] if isinstance(step, Beat | Nothing | Fail | Cancel) else guard.hear(step)
     events = [*builder.start(), *(event for step in said for event in builder.hear(step))]
     return Told(plain(events), said, builder)
 
@@ -379,7 +380,7 @@ def test_words_are_opened_told_piece_by_piece_told_whole_and_closed() -> None:
 
 
 def test_an_answer_without_a_word_is_one_empty_message() -> None:
-    told = tell([Stop()])
+    told = tell([Nothing(), Stop()])
 
     assert "output_text.delta" not in told.kinds
     assert [item["content"][0]["text"] for item in told.final["output"]] == [""]
@@ -510,6 +511,6 @@ def everyone() -> Iterator[Said]:
 
 
 def test_steps_come_back_from_their_stored_form_unchanged() -> None:
-    said = [*everyone(), Fail("c", "m"), Cancel(), Text("a", (w.Logprob("a", -1.0, [97]),), "commentary")]
+    said = [*everyone(), Nothing(), Fail("c", "m"), Cancel(), Text("a", (w.Logprob("a", -1.0, [97]),), "commentary")]
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(said), type=list[Said]) == said

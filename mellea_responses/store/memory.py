@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from time import monotonic
 
@@ -18,12 +18,17 @@ Key = tuple[str, str]  # owner, id
 
 
 class _Node:
-    """A segment with what it costs and how many records and segments stand on it."""
+    """A segment with what it costs, alone and with all it stands on, and how many records and segments stand on it."""
 
-    __slots__ = ("parent", "refs", "segment", "size")
+    __slots__ = ("parent", "refs", "segment", "size", "total")
 
     def __init__(self, segment: Segment, parent: "_Node | None", size: int) -> None:
         self.segment, self.parent, self.size, self.refs = segment, parent, size, 0
+        self.total = size + (parent.total if parent else 0)
+
+
+Index = dict[Key, list[_Node]]
+"""The segments that hold an item; the newest comes last."""
 
 
 class _Entry:
@@ -48,8 +53,8 @@ class MemoryStore:
         self._max_bytes, self._max_entries, self._clock = max_bytes, max_entries, clock
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._nodes: dict[Key, _Node] = {}
-        self._items: dict[Key, Key] = {}  # item id -> segment
-        self._calls: dict[Key, Key] = {}  # call id -> segment
+        self._items: Index = {}  # by item id
+        self._calls: Index = {}  # by call id
         self._deadlines: list[tuple[float, Key]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.bytes = 0
@@ -76,16 +81,17 @@ class MemoryStore:
         key = (record.owner, record.id)
         if segment.parent is not None and (record.owner, segment.parent) not in self._nodes:
             raise ParentMissing(segment.parent)
-        size = sum(len(_encode(item)) + 64 for item in segment.items)
-        if record.size + size > self._max_bytes:
-            raise StoreFull(f"{record.size + size} bytes")
-        self._forget(key)
-        node = self._add(record.owner, segment, size)
+        parent = self._nodes[record.owner, segment.parent] if segment.parent is not None else None
+        # What it stands on counts, too: it stays as long as this does, so dropping others could not make room for it.
+        node = _Node(segment, parent, 256 + sum(len(_encode(item)) + 64 for item in segment.items))
+        if record.size + node.total > self._max_bytes:
+            raise StoreFull(f"{record.size + node.total} bytes")
+        self._add(record.owner, node)
+        self._forget(key)  # afterwards: the record it replaces may be all that holds its parent
         expires = self._clock() + ttl
         self._entries[key] = _Entry(record, node, expires)
         self.bytes += record.size
-        heapq.heappush(self._deadlines, (expires, key))
-        self._arm()
+        self._expect(expires, key)
         self._make_room(key)
 
     async def get(self, owner: str, response_id: str) -> Record | None:
@@ -133,28 +139,30 @@ class MemoryStore:
         """Any stored call of the owner by its call id."""
         return self._find(self._calls, (owner, call_id), lambda item: is_call(item) and item_call_id(item) == call_id)
 
-    def _find(self, index: dict[Key, Key], key: Key, wanted: Callable[[Item], bool]) -> Item | None:
+    def _find(self, index: Index, key: Key, wanted: Callable[[Item], bool]) -> Item | None:
         self._sweep()
-        node = self._nodes.get(index.get(key, ("", "")))
-        return next((item for item in node.segment.items if wanted(item)), None) if node else None
+        nodes = index.get(key)
+        return next(item for item in nodes[-1].segment.items if wanted(item)) if nodes else None
 
     def _live(self, key: Key) -> _Entry | None:
         entry = self._entries.get(key)
         return entry if entry is not None and self._clock() < entry.expires else None
 
-    def _add(self, owner: str, segment: Segment, size: int) -> _Node:
-        key = (owner, segment.id)
-        parent = self._nodes.get((owner, segment.parent)) if segment.parent else None
-        node = self._nodes[key] = _Node(segment, parent, size + 256)
+    def _add(self, owner: str, node: _Node) -> None:
+        self._nodes[owner, node.segment.id] = node
         node.refs = 1
-        if parent is not None:
-            parent.refs += 1
+        if node.parent is not None:
+            node.parent.refs += 1
         self.bytes += node.size
-        for item in segment.items:
-            self._items[owner, _id(item)] = key
+        for index, name in self._names(owner, node):
+            index.setdefault(name, []).append(node)
+
+    def _names(self, owner: str, node: _Node) -> Iterator[tuple[Index, Key]]:
+        """Where the items of a segment are indexed, and under what."""
+        for item in node.segment.items:
+            yield self._items, (owner, _id(item))
             if is_call(item):
-                self._calls[owner, item_call_id(item) or ""] = key
-        return node
+                yield self._calls, (owner, item_call_id(item) or "")
 
     def _forget(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
@@ -174,12 +182,10 @@ class MemoryStore:
         if self._nodes.get(key) is node:
             del self._nodes[key]
         self.bytes -= node.size
-        for item in node.segment.items:
-            if self._items.get((owner, _id(item))) == key:
-                del self._items[owner, _id(item)]
-            call = (owner, item_call_id(item) or "")
-            if is_call(item) and self._calls.get(call) == key:
-                del self._calls[call]
+        for index, name in self._names(owner, node):
+            index[name].remove(node)
+            if not index[name]:
+                del index[name]
 
     def _make_room(self, keep: Key) -> None:
         while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:
@@ -197,6 +203,17 @@ class MemoryStore:
             entry = self._entries.get(key)
             if entry is not None and entry.expires == expires:
                 self._forget(key)
+
+    def _expect(self, expires: float, key: Key) -> None:
+        """Notes a deadline; those of entries that went before their time must not pile up."""
+        heapq.heappush(self._deadlines, (expires, key))
+        if len(self._deadlines) > 64 + 2 * len(self._entries):
+            self._deadlines = [(entry.expires, key) for key, entry in self._entries.items()]
+            heapq.heapify(self._deadlines)
+        if self._timer is not None and self._deadlines[0][1] == key:
+            self._timer.cancel()
+            self._timer = None
+        self._arm()
 
     def _arm(self) -> None:
         """Wakes at the next deadline, so that expired bytes go unasked."""

@@ -14,7 +14,7 @@ from mellea_responses.wire.response import TERMINAL, ResponseStatus
 
 
 class StoreFull(Exception):
-    """The record alone is larger than the whole budget."""
+    """The record with everything it stands on is larger than the whole budget."""
 
 
 class ParentMissing(Exception):
