@@ -30,12 +30,11 @@ class TransformersCaches:
     def __init__(self, *, crop: bool = True) -> None:
         self.crop = crop
 
-    def fork(self, cache: Cache, length: int) -> Cache:
+    def fork(self, cache: Cache, length: int, to: int) -> Cache:
         forked = copy.copy(cache)
         forked.layers = [_fork_layer(layer) for layer in cache.layers]
-        surplus = forked.get_seq_length() - length
-        if surplus:
-            forked.crop(-surplus)
+        if length > to:
+            forked.crop(to - length)
         return forked
 
     def can_crop(self, cache: Cache, length: int, to: int) -> bool:

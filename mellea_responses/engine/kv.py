@@ -25,8 +25,8 @@ Ids = NDArray[np.int32]
 class CacheOps(Protocol[C]):
     """What the store must know about caches."""
 
-    def fork(self, cache: C, length: int) -> C:
-        """A cache of its own that holds the first `length` tokens."""
+    def fork(self, cache: C, length: int, to: int) -> C:
+        """A cache of its own that holds the first `to` tokens of one that holds `length`."""
 
     def can_crop(self, cache: C, length: int, to: int) -> bool:
         """Whether a cache of `length` tokens can be cut to `to`."""
@@ -68,7 +68,7 @@ class Lease(Generic[C]):
     def fork(self) -> C:
         """A cache to write to, holding the shared tokens."""
         assert self._store is not None, "the lease was released"
-        return self._store.ops.fork(self.snapshot.cache, self.length)
+        return self._store.ops.fork(self.snapshot.cache, len(self.snapshot.ids), self.length)
 
     def release(self) -> None:
         """Give the promise back; a second time does nothing."""

@@ -15,8 +15,9 @@ class Fakes:
     def __init__(self, croppable: bool = True) -> None:
         self.croppable = croppable
 
-    def fork(self, cache: Tokens, length: int) -> Tokens:
-        return cache[:length]
+    def fork(self, cache: Tokens, length: int, to: int) -> Tokens:
+        assert len(cache) == length
+        return cache[:to]
 
     def can_crop(self, cache: Tokens, length: int, to: int) -> bool:
         return self.croppable or length == to
