@@ -85,6 +85,11 @@ class Builder:
         """The output as the next turn stands on it."""
         return tuple(draft.kept() for draft in self._drafts)
 
+    def amend(self, **changes: Any) -> e.Event:
+        """The terminal event again, with changes that were learned after it was made."""
+        self._response = replace(self._response, **changes)
+        return self._terminal(self._count - 1)
+
     def start(self) -> list[e.Event]:
         """The events that open every stream."""
         second = e.Queued if self._response.status == "queued" else e.InProgress
@@ -226,8 +231,12 @@ class Builder:
         yield from self._close_all(items)
         self._response = replace(self._response, status=status, output=self._output(), usage=self._usage, **changes)
         self.ended = True
+        yield self._terminal(self._number())
+
+    def _terminal(self, number: int) -> e.Event:
+        status = self._response.status
         terminal = e.Completed if status == "completed" else e.Incomplete if status == "incomplete" else e.Failed
-        yield terminal(self._number(), self._response)
+        return terminal(number, self._response)
 
     def _output(self) -> list[w.Item]:
         return [draft.item() for draft in self._drafts if draft.visible]

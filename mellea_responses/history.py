@@ -1,11 +1,12 @@
 """A normalised request → the turn with everything it stands on."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from mellea_responses.errors import InvalidRequest, PreviousResponseNotFound
-from mellea_responses.links import Links
+from mellea_responses.links import Find, Links
 from mellea_responses.live import LiveCalls
 from mellea_responses.normalize.request import Normalized
 from mellea_responses.normalize.tools import merge_tools, normalize_loose_tools
@@ -14,32 +15,44 @@ from mellea_responses.turn import Turn
 from mellea_responses.wire.items import AdditionalTools, Item, ToolSearchOutput
 from mellea_responses.wire.tools import Tool
 
-
 Local = Callable[[str], tuple[Item, ...] | None]
 """Every item of a response that only one connection knows."""
 
 
-async def complete(request: Normalized, owner: str, store: Store, live: LiveCalls, local: Local | None = None) -> Turn:
-    """Loads the chain and follows every link.
+class Past(NamedTuple):
+    """What stands before a request: its items, and the stored response whose chain they exactly are."""
+
+    items: tuple[Item, ...] = ()
+    parent: str | None = None
+
+
+async def complete(request: Normalized, owner: str, past: Past, store: Store, find: Find, live: LiveCalls) -> Turn:
+    """Puts the past before a request and follows every link.
 
     Raises:
-        PreviousResponseNotFound: unknown, expired, deleted or another owner's: all look the same.
-        InvalidRequest: the response cannot be continued, or an item points at nothing.
+        InvalidRequest: an item points at nothing, or nothing is asked.
     """
-    previous = request.request.previous_response_id
-    history: tuple[Item, ...] = ()
-    if previous is not None:
-        known = local(previous) if local else None
-        history = known if known is not None else await _chain(previous, owner, store)
     links = Links(
-        find_item=lambda item_id: store.find_item(owner, item_id),
+        find_item=find,
         find_call=lambda call_id: store.find_call(owner, call_id),
         live=lambda call_id: live.get(owner, call_id),
     )
-    history, items = await links.resolve(history, request.loose)
+    history, items = await links.resolve(past.items, request.loose)
     if not history and not items:
         raise InvalidRequest("input must not be empty.", param="input")
-    return replace(request, history=history, input=items, tools=_with_found_tools(request, history))
+    tools = _with_found_tools(request, history)
+    return replace(request, history=history, parent=past.parent, input=items, tools=tools)
+
+
+async def chain(previous: str, owner: str, store: Store, local: Local | None = None) -> Past:
+    """The past of a request that continues a response.
+
+    Raises:
+        PreviousResponseNotFound: unknown, expired, deleted or another owner's: all look the same.
+        InvalidRequest: the response cannot be continued.
+    """
+    known = local(previous) if local else None
+    return Past(known) if known is not None else Past(await _chain(previous, owner, store), previous)
 
 
 async def _chain(previous: str, owner: str, store: Store) -> tuple[Item, ...]:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from mellea_responses.turn import Format, Turn
-from mellea_responses.wire.response import FormatBody, ReasoningBody, Response, TextBody
+from mellea_responses.wire.response import ConversationRef, FormatBody, ReasoningBody, Response, TextBody
 
 
 class StoredBase(Response, frozen=True, kw_only=True):
@@ -39,6 +39,7 @@ def new_response(turn: Turn, response_id: str, model: str, created_at: int, *, s
         max_tool_calls=turn.max_tool_calls,
         parallel_tool_calls=turn.parallel_tool_calls,
         previous_response_id=request.previous_response_id,
+        conversation=ConversationRef(turn.conversation) if turn.conversation else UNSET,
         prompt_cache_key=request.prompt_cache_key,
         reasoning=ReasoningBody(
             effort=options.effort, summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None

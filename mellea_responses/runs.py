@@ -181,6 +181,10 @@ class Run:
             self.current.notes["usage"] = "estimated"
             yield estimate(self.turn, self.builder.kept)
 
+    def disown(self) -> None:
+        """The outcome could not be kept: the last event must not say that it was."""
+        self._pending[-1] = self.builder.amend(store=False)
+
     async def _end(self, last: Said) -> None:
         """The store first, then the last events: who has seen the end may continue a millisecond later."""
         if isinstance(last, Fail) and self.error is None:

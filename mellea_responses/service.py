@@ -6,22 +6,27 @@ import time
 import msgspec
 
 from mellea_responses import history
+from mellea_responses.access import log_access
+from mellea_responses.archive import Archive, Recorder, replay
 from mellea_responses.builder import Builder
+from mellea_responses.conversations import Conversations, conversation_id
 from mellea_responses.drafts import View
 from mellea_responses.errors import ApiError, Busy, Draining, InvalidRequest, ModelNotFound, NotFound
 from mellea_responses.guard import Guard
-from mellea_responses.ids import new_id, new_item_id, new_response_id
+from mellea_responses.ids import new_response_id
 from mellea_responses.live import LiveCalls
 from mellea_responses.log import EventLog
 from mellea_responses.normalize.media import check_media
 from mellea_responses.normalize.request import normalize
+from mellea_responses.pages import page
 from mellea_responses.program import Program, Silent
 from mellea_responses.resource import decode_base, new_response
 from mellea_responses.runs import Run, Runs, new_current
 from mellea_responses.settings import Settings
-from mellea_responses.store import MemoryStore, ParentMissing, Record, Segment, Store, StoreFull
-from mellea_responses.turn import Said, Turn
-from mellea_responses.wire.items import Item, item_id
+from mellea_responses.store import MemoryStore, Record, Store
+from mellea_responses.store.conversations import MemoryConversations
+from mellea_responses.turn import Turn
+from mellea_responses.wire.items import Item
 from mellea_responses.wire.request import CreateResponse
 from mellea_responses.wire.response import ItemList, Model, ModelList, Response
 
@@ -29,8 +34,6 @@ access = logging.getLogger("mellea_responses.access")
 logger = logging.getLogger("mellea_responses.service")
 
 _encode = msgspec.json.Encoder().encode
-_pack = msgspec.msgpack.Encoder().encode
-_unpack_said = msgspec.msgpack.Decoder(list[Said])
 
 
 class Service:
@@ -48,6 +51,9 @@ class Service:
         self.runs = Runs(
             step_timeout=settings.step_timeout, run_timeout=settings.run_timeout, beat=settings.beat_seconds
         )
+        self.conversation_store = MemoryConversations(settings.store_max_bytes, settings.response_ttl)
+        self.conversations = Conversations(self.conversation_store)
+        self._archive = Archive(self.store, settings.response_ttl)
         self.live = LiveCalls(settings.response_ttl)
         self.ready = False
         self.draining = False
@@ -88,22 +94,41 @@ class Service:
         if self.draining:
             raise Draining("The server is stopping.")
         model = self._model(request.model)
-        turn = await self.turn(request, owner, local)
-        if request.generate is not False:
-            await self._check(turn, owner)
-        if len(self.runs) >= self.settings.max_runs:
-            raise Busy("The server is busy. Try again shortly.")
-        return self._start(turn, owner, model, request_id)
+        with self.conversations.held(owner, request.conversation) as hold:
+            turn = await self.turn(request, owner, local)
+            if request.generate is not False:
+                await self._check(turn, owner)
+            if len(self.runs) >= self.settings.max_runs:
+                raise Busy("The server is busy. Try again shortly.")
+            run = self._start(turn, owner, model, request_id)
+            hold.pop_all()  # the run holds on until its end
+        return run
 
     async def turn(self, request: CreateResponse, owner: str, local: history.Local | None = None) -> Turn:
         """The request in canonical form with everything it stands on."""
         if request.background and not self._stores(request):
             raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
-        if request.conversation is not None:
-            raise InvalidRequest("This server keeps no conversations; use previous_response_id.", param="conversation")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
         check_media(normalized.loose)
-        return await history.complete(normalized, owner, self.store, self.live, local)
+        past, conversation = await self._past(request, owner, local)
+        turn = await history.complete(
+            normalized, owner, past, self.store, lambda item_id: self._find_item(owner, item_id), self.live
+        )
+        return msgspec.structs.replace(turn, conversation=conversation)
+
+    async def _past(
+        self, request: CreateResponse, owner: str, local: history.Local | None
+    ) -> tuple[history.Past, str | None]:
+        if request.previous_response_id is not None:
+            return await history.chain(request.previous_response_id, owner, self.store, local), None
+        if request.conversation is None:
+            return history.Past(), None
+        conversation = await self.conversations.load(owner, conversation_id(request.conversation))
+        return history.Past(conversation.items, conversation.leaf), conversation.id
+
+    async def _find_item(self, owner: str, item_id: str) -> Item | None:
+        found = await self.store.find_item(owner, item_id)
+        return found if found is not None else await self.conversation_store.find_item(owner, item_id)
 
     async def _check(self, turn: Turn, owner: str) -> None:
         try:
@@ -117,7 +142,7 @@ class Service:
     def _start(self, turn: Turn, owner: str, model: str, request_id: str) -> Run:
         response_id = new_response_id(turn.request.previous_response_id)
         base = new_response(turn, response_id, model, int(time.time()), store=self._stores(turn.request))
-        recorder = _Recorder()
+        recorder = Recorder()
         builder = Builder(base, mint=recorder.mint, clock=recorder.clock, view=self._view(turn))
         guard = Guard(turn, max_bytes=self.settings.max_output_bytes)
         current = new_current(owner, response_id, turn)
@@ -150,41 +175,23 @@ class Service:
 
     # The end of a run.
 
-    async def _settle(self, run: Run, base: Response, recorder: "_Recorder") -> None:
-        response = run.response
-        if response.status in ("completed", "incomplete"):
-            self.live.add(run.current.owner, run.turn.items, run.builder.kept)
-        if base.store:
-            await self._keep(run, base, recorder)
-        self.runs.remove(run)
-        _log_access(run)
-
-    async def _keep(self, run: Run, base: Response, recorder: "_Recorder") -> None:
+    async def _settle(self, run: Run, base: Response, recorder: Recorder) -> None:
+        """Keeps the outcome; the store first, so that whoever hears of the end can continue at once."""
         turn, owner, response = run.turn, run.current.owner, run.response
-        record = Record(
-            id=run.id,
-            owner=owner,
-            status=response.status,
-            body=_encode(response),
-            inputs=len(turn.input),
-            base=_encode(base),
-            said=_pack(run.said),
-            ids=tuple(recorder.ids),
-            times=tuple(recorder.times),
-            view=self._view(turn),
-        )
-        own = turn.input + run.builder.kept
-        parent = turn.request.previous_response_id
         try:
-            if parent is not None or not turn.history:
-                try:
-                    return await self.store.put(record, Segment(run.id, parent, own), self.settings.response_ttl)
-                except ParentMissing:
-                    pass  # the chain went away while this turn ran; its items are still in hand
-            record = msgspec.structs.replace(record, skip=len(turn.history))
-            await self.store.put(record, Segment(run.id, None, turn.history + own), self.settings.response_ttl)
-        except StoreFull as exc:
-            logger.warning("%s is larger than the whole store (%s) and was not kept", run.id, exc)
+            kept = base.store and await self._archive.keep(run, base, recorder, self._view(turn))
+            if base.store and not kept:
+                run.disown()
+            if response.status in ("completed", "incomplete"):
+                self.live.add(owner, turn.items, run.builder.kept)
+                if turn.conversation is not None:
+                    added = turn.input + run.builder.kept
+                    await self.conversations.append(owner, turn.conversation, added, run.id if kept else None)
+        finally:
+            if turn.conversation is not None:
+                self.conversations.release(owner, turn.conversation)
+            self.runs.remove(run)
+            log_access(run)
 
     # What is stored.
 
@@ -287,79 +294,9 @@ class Service:
         raise ModelNotFound(f"The model `{name[:80]}` does not exist here.", param="model")
 
 
-class _Recorder:
-    """Mints ids and tells the time, and remembers both for the replay."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.times: list[int] = []
-
-    def mint(self, kind: str) -> str:
-        made = new_id("call") if kind == "call" else new_item_id(kind)
-        self.ids.append(made)
-        return made
-
-    def clock(self) -> int:
-        self.times.append(int(time.time()))
-        return self.times[-1]
-
-
-def replay(record: Record) -> EventLog:
-    """The events of a stored response, made again by the same builder."""
-    ids, times = iter(record.ids), iter(record.times)
-    view: View = record.view  # type: ignore[assignment]  # written from a View
-    builder = Builder(decode_base(record.base), mint=lambda _kind: next(ids), clock=lambda: next(times), view=view)
-    log = EventLog()
-    log.append(builder.start())
-    for said in _unpack_said.decode(record.said):
-        log.append(builder.hear(said))
-    log.close()
-    return log
-
-
-def page(items: list[Item], *, after: str | None, before: str | None, limit: int, order: str) -> ItemList:
-    """Cuts one page; `desc`, the default of the API, gives the newest first."""
-    if order == "desc":
-        items = items[::-1]
-    if after is not None:
-        items = items[_place(items, after, "after") + 1 :]
-    if before is not None:
-        items = items[: _place(items, before, "before")]
-    cut = items[:limit]
-    first, last = (item_id(cut[0]) or "", item_id(cut[-1]) or "") if cut else ("", "")
-    return ItemList(data=cut, first_id=first, last_id=last, has_more=len(items) > limit)
-
-
-def _place(items: list[Item], wanted: str, param: str) -> int:
-    for i, item in enumerate(items):
-        if item_id(item) == wanted:
-            return i
-    raise InvalidRequest(f"There is no item '{wanted[:80]}' in this list.", param=param)
-
-
 def _no_response(response_id: str) -> NotFound:
     return NotFound(f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
 
 
 def _foreground() -> InvalidRequest:
     return InvalidRequest("Only a response created with background: true can be cancelled.", param="response_id")
-
-
-def _log_access(run: Run) -> None:
-    """One line per response: no content, no client metadata."""
-    if not access.isEnabledFor(logging.INFO):
-        return
-    usage, notes = run.response.usage, run.current.notes
-    fields = {
-        "owner": run.current.owner or "-",
-        "end": run.cause,
-        "match": notes.get("match", "-"),
-        "usage": notes.get("usage", "true"),
-        "input": usage.input_tokens if usage else 0,
-        "cached": usage.input_tokens_details.cached_tokens if usage else 0,
-        "output": usage.output_tokens if usage else 0,
-        "first": f"{run.first:.3f}" if run.first is not None else "-",
-        "total": f"{time.monotonic() - run.started:.3f}",
-        "request": run.request_id or "-",
-    }
-    access.info("%s %s", run.id, " ".join(f"{key}={value}" for key, value in fields.items()))

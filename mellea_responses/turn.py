@@ -171,6 +171,8 @@ class Turn(msgspec.Struct, frozen=True):
         request: The request as decoded, for fields that are only echoed.
         history: Items of the chain or conversation before this request, oldest first.
         input: Items this request adds, each with its id.
+        parent: The stored response whose chain is exactly `history`, None where nothing is.
+        conversation: The conversation this turn belongs to.
         instructions: This request's own; never inherited.
         tools: What the program may offer to the model.
         tool_choice: `auto`, `none`, `required`, a named tool or a set of allowed ones.
@@ -180,6 +182,8 @@ class Turn(msgspec.Struct, frozen=True):
     request: CreateResponse
     input: tuple[Item, ...]
     history: tuple[Item, ...] = ()
+    parent: str | None = None
+    conversation: str | None = None
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"

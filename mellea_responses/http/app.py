@@ -7,7 +7,7 @@ from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 
-from mellea_responses.http import models, responses
+from mellea_responses.http import conversations, models, responses
 from mellea_responses.http.errors import handle
 from mellea_responses.http.security import doors
 from mellea_responses.http.websocket import responses_socket
@@ -44,6 +44,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
             responses.remove,
             responses.input_items,
             responses_socket,
+            *conversations.ROUTES,
             models.models,
             models.model,
             models.health,

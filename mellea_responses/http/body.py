@@ -22,6 +22,18 @@ def check_content_type(request: Request[Any, Any, Any]) -> None:
         raise UnsupportedMediaType("Send the body as content-type: application/json.")
 
 
+def json_body(request: Request[Any, Any, Any], body: bytes, limit: int) -> bytes:
+    """The plain JSON of a request's body.
+
+    Raises:
+        UnsupportedMediaType: it is not declared as JSON, or in an encoding we do not read.
+        ContentTooLarge: it inflates beyond `limit` bytes.
+        InvalidRequest: it is not encoded as it says.
+    """
+    check_content_type(request)
+    return inflate(body, request.headers.get("content-encoding", ""), limit)
+
+
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     """The plain body of one sent with `content-encoding`.
 

@@ -1,6 +1,7 @@
 """The routes of `/v1/responses`. Each also answers without `/v1`."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,11 +12,11 @@ from litestar.params import FromPath, FromQuery, RawBody
 from litestar.response import Stream
 from msgspec.structs import replace
 
-from mellea_responses.errors import InvalidRequest
 from mellea_responses.http import sse
-from mellea_responses.http.body import check_content_type, inflate
+from mellea_responses.http.body import json_body
 from mellea_responses.http.errors import REQUEST_ID, request_id
 from mellea_responses.http.paths import paths
+from mellea_responses.http.query import flag, number, one_of
 from mellea_responses.runs import Run
 from mellea_responses.service import Service
 from mellea_responses.turn import Turn
@@ -25,13 +26,13 @@ from mellea_responses.wire.response import DeletedResponse
 AnyRequest = Request[Any, Any, Any]
 _encode = msgspec.json.Encoder().encode
 UNSUPPORTED = "x-mellea-unsupported-tools"
+_NOT_IN_A_HEADER = re.compile(r"[^\w.:/-]", re.ASCII)  # a tool's type is whatever the client wrote
 
 
 @post(paths("/responses"), status_code=200, name="create_response")
 async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes] | Stream:
     """Makes a response: as JSON, or as events with `stream: true`."""
-    check_content_type(request)
-    plain = inflate(body, request.headers.get("content-encoding", ""), service.settings.max_body_bytes)
+    plain = json_body(request, body, service.settings.max_body_bytes)
     decoded = replace(decode_create(plain), generate=None, stream_id=None)  # a socket's own
     run = await service.create(decoded, owner_of(request), request_id(request))
     headers = {REQUEST_ID: request_id(request), **_unsupported(run.turn)}
@@ -44,7 +45,8 @@ async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Se
 
 
 def _unsupported(turn: Turn) -> dict[str, str]:
-    return {UNSUPPORTED: ", ".join(turn.unsupported_tools)} if turn.unsupported_tools else {}
+    names = [_NOT_IN_A_HEADER.sub("?", name[:64]) for name in turn.unsupported_tools[:32]]
+    return {UNSUPPORTED: ", ".join(names)} if names else {}
 
 
 async def _attached(run: Run, ping: float) -> AsyncIterator[bytes]:
@@ -86,9 +88,9 @@ async def retrieve(
 ) -> Response[bytes] | Stream:
     """A stored response: the object, or with `stream=true` its events after `starting_after`."""
     owner, headers = owner_of(request), {REQUEST_ID: request_id(request)}
-    if not _flag(stream, "stream"):
+    if not flag(stream, "stream"):
         return Response(await service.retrieve(owner, response_id), media_type="application/json", headers=headers)
-    start = _number(starting_after, "starting_after", -1, None) + 1 if starting_after is not None else 0
+    start = number(starting_after, "starting_after", -1, None, default=-1) + 1
     log = await service.events(owner, response_id)
     body = sse.frames(log, start, service.settings.ping_seconds)
     return Stream(body, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
@@ -105,7 +107,7 @@ async def cancel(request: AnyRequest, response_id: FromPath[str], service: Named
 async def remove(request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]) -> Response[bytes]:
     """Forgets a stored response. Responses that continue it keep working."""
     await service.delete(owner_of(request), response_id)
-    return _json(DeletedResponse(response_id), request)
+    return json_answer(DeletedResponse(response_id), request)
 
 
 @get(paths("/responses/{response_id:str}/input_items"), name="list_input_items")
@@ -119,17 +121,15 @@ async def input_items(
     order: FromQuery[str | None] = None,
 ) -> Response[bytes]:
     """The items a response was asked with, newest first unless `order=asc`."""
-    if order not in (None, "asc", "desc"):
-        raise InvalidRequest("order must be asc or desc.", param="order")
     items = await service.input_items(
         owner_of(request),
         response_id,
         after=after,
         before=before,
-        limit=_number(limit, "limit", 1, 100) if limit is not None else 20,
-        order=order or "desc",
+        limit=number(limit, "limit", 1, 100, default=20),
+        order=one_of(order, "order", ("desc", "asc")),
     )
-    return _json(items, request)
+    return json_answer(items, request)
 
 
 def owner_of(request: AnyRequest) -> str:
@@ -137,21 +137,6 @@ def owner_of(request: AnyRequest) -> str:
     return str(request.scope["state"].get("owner", ""))
 
 
-def _json(value: Any, request: AnyRequest) -> Response[bytes]:
+def json_answer(value: Any, request: AnyRequest) -> Response[bytes]:
+    """A value of ours as an answer."""
     return Response(_encode(value), media_type="application/json", headers={REQUEST_ID: request_id(request)})
-
-
-def _flag(value: str | None, param: str) -> bool:
-    if value in (None, "", "false", "False", "0"):
-        return False
-    if value in ("true", "True", "1"):
-        return True
-    raise InvalidRequest(f"{param} must be true or false.", param=param)
-
-
-def _number(value: str, param: str, low: int, high: int | None) -> int:
-    if value.removeprefix("-").isdecimal() and len(value) < 12:
-        number = int(value)
-        if number >= low and (high is None or number <= high):
-            return number
-    raise InvalidRequest(f"{param} must be a whole number from {low}{f' to {high}' if high else ''}.", param=param)

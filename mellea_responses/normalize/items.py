@@ -17,8 +17,12 @@ Trigger = p.CompactionTriggerParam
 InputItem = w.Item | Reference | Trigger
 
 
-def normalize_input(value: str | Sequence[Raw] | None) -> tuple[InputItem, ...]:
+def normalize_input(value: str | Sequence[Raw] | None, path: str = "input") -> tuple[InputItem, ...]:
     """The request's input as canonical items; references and triggers stay for `links` to resolve.
+
+    Args:
+        value: As decoded, items still raw.
+        path: The field it stands in, for error messages.
 
     Raises:
         InvalidRequest: an item is of unknown type, or one of its fields is wrong; `param` is its path.
@@ -27,7 +31,7 @@ def normalize_input(value: str | Sequence[Raw] | None) -> tuple[InputItem, ...]:
         return ()
     if isinstance(value, str):
         return (user_text(value),)
-    return tuple(normalize_item(decode_item_param(raw, f"input[{i}]"), f"input[{i}]") for i, raw in enumerate(value))
+    return tuple(normalize_item(decode_item_param(raw, f"{path}[{i}]"), f"{path}[{i}]") for i, raw in enumerate(value))
 
 
 def user_text(text: str) -> w.Message:
