@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,84 +10,7 @@ from transformers.utils.chat_parsing import parse_response
 
 from mellea_responses.engine.calls import JsonCalls
 from mellea_responses.engine.pen import BLANK, Pen
-
-Schemas = Mapping[str, Mapping[str, Any]]
-"""Tool name to the JSON Schema of its parameters."""
-
-
-def tool_schemas(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What is known about the arguments of each tool; chat-shaped and flat declarations alike."""
-    schemas: dict[str, dict[str, Any]] = {}
-    for tool in tools:
-        function = tool.get("function") or tool
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            parameters = function.get("parameters")
-            schemas[function["name"]] = dict(parameters) if isinstance(parameters, Mapping) else {}
-    return schemas
-
-
-# ---------------------------------------------------------------- types
-
-
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """JSON types a schema allows, as far as it says; empty when it does not say."""
-    if not isinstance(schema, Mapping) or depth > 8:
-        return set()
-    if isinstance(ref := schema.get("$ref"), str):
-        return types_of(_resolve(ref, root), root, depth + 1)
-    declared = schema.get("type")
-    types = {declared} if isinstance(declared, str) else {t for t in declared or () if isinstance(t, str)}
-    for union in ("anyOf", "oneOf", "allOf"):
-        for choice in schema.get(union) or ():
-            types |= types_of(choice, root, depth + 1)
-    if not types:
-        values = [*(schema.get("enum") or ()), *([schema["const"]] if "const" in schema else ())]
-        types = {_type_name(value) for value in values}
-    return types
-
-
-def _resolve(ref: str, root: Mapping[str, Any]) -> Any:
-    at: Any = root
-    for part in ref.removeprefix("#/").split("/"):
-        at = at.get(part) if isinstance(at, Mapping) else None
-    return at
-
-
-def _type_name(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")
-
-
-def to_json(raw: str, types: set[str]) -> str:
-    """One value written without JSON's quotes, as JSON of a type the schema allows, or as a string."""
-    text = raw.strip()
-    if types - {"string"}:
-        if (written := _as_written(text, types)) is not None:
-            return written
-        if "boolean" in types and text.lower() in ("true", "false"):
-            return text.lower()
-        if "null" in types and text.lower() in ("null", "none"):
-            return "null"
-    return json.dumps(raw, ensure_ascii=False)
-
-
-def _as_written(text: str, types: set[str]) -> str | None:
-    """`text` itself where it is JSON of an allowed type already."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    kind = _type_name(value)
-    if kind == "number" and "number" not in types and value.is_integer():
-        return str(int(value)) if "integer" in types else None
-    if kind == "string":
-        return None if "string" in types else text
-    return text if kind in types or (kind == "integer" and "number" in types) else None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
-
+from mellea_responses.engine.values import Schemas, to_json, types_of
 
 # ---------------------------------------------------------------- tags
 
@@ -101,6 +24,7 @@ class Tags:
         key: Ends where the value begins; group 1 is the key.
         value_end: Closes a value.
         call_end: Closes the call; without one the region's end does.
+        wraps: A value stands on lines of its own, between line breaks that are not part of it.
         bare_name: A region that holds no argument at all is a call of this name.
     """
 
@@ -108,16 +32,18 @@ class Tags:
     key: re.Pattern[str]
     value_end: str
     call_end: str | None
+    wraps: bool
     bare_name: re.Pattern[str] | None = None
 
 
-def function_tags() -> Tags:
-    """`<function=NAME><parameter=KEY>VALUE</parameter></function>`."""
+def function_tags(*, named_inside: bool = True) -> Tags:
+    """`<function=NAME><parameter=KEY>VALUE</parameter></function>`, or the part between the outer tags."""
     return Tags(
         re.compile(r"<function=([^>\n]+)>"),
         re.compile(r"<parameter=([^>\n]+)>"),
         "</parameter>",
-        "</function>",
+        "</function>" if named_inside else None,
+        True,
     )
 
 
@@ -129,12 +55,20 @@ def argument_tags(encode: Callable[[str], str]) -> Tags:
         re.compile(rf"{re.escape(key)}\s*([^\n{key_end[0]}]+?)\s*{re.escape(key_end)}\s*{re.escape(value)}"),
         value_end,
         None,
+        False,
         re.compile(r"\s*([\w.:/-]+)\s*"),
     )
 
 
 class TaggedCalls:
-    """Calls in tags. Each argument leaves when its tag closes, so that a cut call shows what it had."""
+    """Calls in tags. Strings leave while they are written, other values when their tag closes.
+
+    Args:
+        pen: Where the steps go.
+        tags: How the call is written.
+        schemas: Types of the arguments.
+        plain: Turns markers back into what they read.
+    """
 
     def __init__(self, pen: Pen, tags: Tags, schemas: Schemas, plain: Callable[[str], str]) -> None:
         self._pen = pen
@@ -144,19 +78,20 @@ class TaggedCalls:
         self._rest = ""
         self._from = 0
         self._schema: Mapping[str, Any] = {}
-        self._key: str | None = None
+        self._types: set[str] | None = None
+        self._starts = False
         self._arguments = 0
         self._in_call = False
 
     def feed(self, text: str) -> None:
         self._rest += text
-        while self._value() if self._key is not None else self._member() if self._in_call else self._name():
+        while self._value(self._types) if self._types is not None else self._outside():
             pass
 
     def close(self, *, whole: bool) -> None:
         bare = self._tags.bare_name.fullmatch(self._rest) if self._tags.bare_name and whole else None
         if self._in_call:
-            self._finish(whole=whole and self._key is None and self._tags.call_end is None)
+            self._finish(whole=whole and self._types is None and self._tags.call_end is None)
         elif bare is not None:
             self._pen.call(bare[1])
             self._pen.end(whole=True)
@@ -166,16 +101,20 @@ class TaggedCalls:
     def _advance(self, end: int) -> None:
         self._rest, self._from = self._rest[end:], 0
 
+    def _outside(self) -> bool:
+        return self._member() if self._in_call else self._name()
+
     def _name(self) -> bool:
         found = self._tags.name.search(self._rest)
         if found is None:
             return False
         self._pen.text(self._rest[: found.start()])
-        self._open(self._plain(found[1]).strip())
+        self.start(self._plain(found[1]).strip())
         self._advance(found.end())
         return True
 
-    def _open(self, name: str) -> None:
+    def start(self, name: str) -> None:
+        """A call of this name begins."""
         self._pen.call(name)
         self._schema = self._schemas.get(name) or {}
         self._in_call, self._arguments = True, 0
@@ -189,44 +128,71 @@ class TaggedCalls:
             return True
         if key is None:
             return False
-        self._key = self._plain(key[1]).strip()
+        self._begin(self._plain(key[1]).strip())
         self._advance(key.end())
         return True
 
-    def _value(self) -> bool:
+    def _begin(self, key: str) -> None:
+        properties = self._schema.get("properties")
+        self._types = types_of(properties.get(key) if isinstance(properties, Mapping) else None, self._schema)
+        self._starts = True
+        self._pen.args(("{" if self._arguments == 0 else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
+        self._arguments += 1
+        if not self._types - {"string"}:
+            self._pen.args('"')
+
+    # ---------------------------------------------------------------- values
+
+    def _value(self, types: set[str]) -> bool:
         end = self._rest.find(self._tags.value_end, self._from)
+        is_string = not types - {"string"}
         if end < 0:
             self._from = max(0, len(self._rest) - len(self._tags.value_end) + 1)
+            if is_string:
+                self._some(len(self._rest) - self._overhang())
             return False
-        self._argument(to_json(self._unwrap(self._rest[:end]), self._types()))
-        self._key = None
+        value = self._unwrap(self._rest[:end], ends=True)
+        self._pen.args(_quoted(value) + '"' if is_string else to_json(value, types))
+        self._types = None
         self._advance(end + len(self._tags.value_end))
         return True
 
-    def _types(self) -> set[str]:
-        properties = self._schema.get("properties")
-        return types_of(properties.get(self._key) if isinstance(properties, Mapping) else None, self._schema)
+    def _some(self, end: int) -> None:
+        """The next piece of a string: everything that cannot be part of its end."""
+        if end > 0:
+            self._pen.args(_quoted(self._unwrap(self._rest[:end], ends=False)))
+            self._starts = False
+            self._advance(end)
 
-    def _unwrap(self, value: str) -> str:
+    def _overhang(self) -> int:
+        """How much at the end of what was read may belong to the closing tag."""
+        closing = self._tags.value_end if not self._tags.wraps else "\n" + self._tags.value_end
+        recent = self._rest[-len(closing) :]
+        tails = (closing, self._tags.value_end)
+        starts = (at for at, char in enumerate(recent) if char in "\n<" or char == self._tags.value_end[0])
+        return next((len(recent) - at for at in starts if any(tail.startswith(recent[at:]) for tail in tails)), 0)
+
+    def _unwrap(self, value: str, *, ends: bool) -> str:
         """The line breaks next to the tags are the format's; every other blank is the value's own."""
-        if self._tags.call_end is None:
-            return self._plain(value)
-        return self._plain(value.removeprefix("\n").removesuffix("\n"))
-
-    def _argument(self, value: str) -> None:
-        self._pen.args(
-            ("{" if self._arguments == 0 else ", ") + json.dumps(self._key, ensure_ascii=False) + ": " + value
-        )
-        self._arguments += 1
+        if self._tags.wraps:
+            value = value.removeprefix("\n") if self._starts else value
+            value = value.removesuffix("\n") if ends else value
+        return self._plain(value)
 
     def _finish(self, *, whole: bool) -> None:
-        if self._key is not None:
+        if self._types is not None:
             # The value was cut: what there is of it, without a closing quote.
-            self._argument(json.dumps(self._unwrap(self._rest), ensure_ascii=False)[:-1])
+            value = _quoted(self._unwrap(self._rest, ends=True))
+            self._pen.args('"' + value if self._types - {"string"} else value)
         elif whole and self._arguments:
             self._pen.args("}")
         self._pen.end(whole=whole)
-        self._in_call, self._key = False, None
+        self._in_call, self._types = False, None
+
+
+def _quoted(text: str) -> str:
+    """`text` as it stands between the quotes of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 # ---------------------------------------------------------------- at the end

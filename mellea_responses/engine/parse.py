@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 
 from mellea_responses.engine.families import Family, choose
 from mellea_responses.engine.marks import Marks, added_tokens
-from mellea_responses.engine.markup import tool_schemas
 from mellea_responses.engine.pen import Pen, mint_call_id
 from mellea_responses.engine.regions import Regions
-from mellea_responses.engine.shipped import ShippedRegions, literals_of
+from mellea_responses.engine.shipped import ShippedRegions, literals_of, looks_far_ahead
+from mellea_responses.engine.values import tool_schemas
 from mellea_responses.turn import Call, CallArgs, Step
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ def make_splitter(
     model = _known(tokenizer)
     pen = Pen(model.marks, mint)
     if model.shipped is not None:
-        return Splitter(ShippedRegions(model.shipped, model.marks, pen, tools), model.marks, pen, prompt_text)
+        shipped = ShippedRegions(model.shipped, model.marks, pen, tools, waits=model.waits)
+        return Splitter(shipped, model.marks, pen, prompt_text)
     regions = Regions(model.family, model.marks, pen, tool_schemas(tools), waits=model.waits)
     return Splitter(regions, model.marks, pen, _tail(prompt_text, model.marks.boundaries, model.family.anchor))
 
@@ -112,8 +113,10 @@ def _look_at(tokenizer: Any, template: str, shipped: Any, told_by: tuple[object,
     family = choose(template, frozenset(added_tokens(tokenizer)))
     # Only a template that knows both tags belongs to a model that may leave the first one out.
     waits = family.waits and "<think>" in template and "</think>" in template
-    if shipped is not None:
-        marks = Marks(tokenizer, literals_of(shipped))
+    if shipped is not None and looks_far_ahead(shipped):
+        log.warning("the model's own response_template looks ahead over all text to come: too slow to be used")
+    elif shipped is not None:
+        marks = Marks(tokenizer, (*literals_of(shipped), "</think>"))
         try:
             ShippedRegions(shipped, marks, Pen(marks), ())
         except Exception:

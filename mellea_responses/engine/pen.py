@@ -59,6 +59,10 @@ class Pen:
             self._steps.append(Text(self._blank, phase=self.phase))
             self._blank = ""
 
+    def forget_blank(self) -> None:
+        """What was read so far was the prompt's, and so are the blanks at its end."""
+        self._blank = ""
+
     def _body(self, text: str) -> str:
         """`text` without blanks that might turn out to stand next to a marker."""
         if self._trim:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mellea_responses.engine.families import choose
@@ -102,6 +102,7 @@ def test_garbage_never_raises_and_comes_apart_the_same_however_it_is_cut(name, t
 @settings(max_examples=40, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), sizes=SIZES)
 def test_text_without_markup_comes_out_as_it_went_in(name, text, sizes):
+    assume(not any(literal in text for literal in choose(FAMILIES[name]["template"], frozenset()).literals))
     parts = ["<|channel|>final<|message|>"] if name == "gpt-oss" else []
     steps = fed(name, [*parts, "." + text], sizes, tokens=False)
 
@@ -117,7 +118,7 @@ def test_no_word_is_lost_or_told_twice_between_think_tags(name, data, sizes):
     ]
     parts = data.draw(st.lists(st.sampled_from([*tags, " ", "\n", "word", "<", "th", "👋"]), max_size=12))
     steps = fed(name, parts, sizes, tokens=True)
-    words = "".join("".join(parts if part not in tags else "" for parts in [part]) for part in parts)
+    words = "".join(part for part in parts if part not in tags)
     said = "".join(text for _, text, *_ in steps)
     for tag in tags:
         said = said.replace(tag, "")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mellea_responses.engine.shipped import looks_far_ahead
 from support.splitting import cut, joined, splitter_for, tokenizer_with
 
 CUTS = ["tokens", 1, 3, 17, "whole"]
@@ -99,15 +100,15 @@ def play(template, raw, size, *, prompt=PROMPT, tokens=True, reason="stop", type
         ),
         pytest.param(
             TAGGED_CALLS,
-            "A\n<tool_call>\n<function=get_weather>\n<parameter=city>\n5\n</parameter>\n<parameter=days>\n5\n"
+            "A\n<tool_call>\n<function=get_weather>\n<parameter=city>\n  5\n</parameter>\n<parameter=days>\n5\n"
             "</parameter>\n</function>\n</tool_call><|im_end|>",
-            [["text", "A"], ["call", "get_weather", '{"city": "5", "days": 5}']],
+            [["text", "A"], ["call", "get_weather", '{"city": "  5", "days": 5}']],
             id="calls in tags, typed by the schema",
         ),
         pytest.param(
             NAMED_CALLS,
-            'A<tool_call>call:get_weather{"city":  "A"}</tool_call>B<tool_call>call:now{oops}</tool_call>C<|im_end|>',
-            [["text", "A"], ["call", "get_weather", '{"city":  "A"}'], ["text", "B{oops}C"]],
+            'A<tool_call>call:get_weather{"city":  "A"}</tool_call>B<tool_call>call:now{oops}</tool_call>',
+            [["text", "A"], ["call", "get_weather", '{"city":  "A"}'], ["text", "B"], ["open call", "now", "{oops}"]],
             id="a name before the arguments",
         ),
     ],
@@ -125,12 +126,24 @@ def test_a_think_tag_opened_by_the_prompt_counts(size):
 
 
 @pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("tokens", [True, False], ids=["marker tokens", "marker text"])
+def test_reasoning_that_only_the_model_closes_is_reasoning(size, tokens):
+    special, added = (["<|im_start|>", "<|im_end|>"], ["<think>", "</think>"]) if tokens else ([], [])
+    tokenizer = tokenizer_with(special, added, "<think></think>")
+    tokenizer.response_template = JSON_CALLS
+    splitter = splitter_for(tokenizer, PROMPT)
+    steps = [step for ids, text in cut(tokenizer, "Hm\n</think>\n\nYes.", size) for step in splitter.feed(ids, text)]
+
+    assert joined([*steps, *splitter.finish("stop")]) == [["thought", "Hm"], ["text", "Yes."]]
+
+
+@pytest.mark.parametrize("size", CUTS)
 def test_a_cut_call_stays_incomplete(size):
     raw = '<tool_call>\n{"name": "now", "arguments": {"a'
     tagged = "<tool_call>\n<function=now>\n<parameter=a>\nx"
 
     assert play(JSON_CALLS, raw, size, reason="length") == [["open call", "now", '{"a']]
-    assert play(TAGGED_CALLS, tagged, size, reason="length") == [["open call", "now", "<parameter=a>\nx"]]
+    assert play(TAGGED_CALLS, tagged, size, reason="length") == [["open call", "now", '{"a": "x']]
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -143,3 +156,27 @@ def test_a_marker_that_is_only_typed_is_text(size):
 def test_a_template_that_cannot_be_loaded_leaves_the_family(caplog):
     assert play({"fields": {}}, "<think>a</think>b<|im_end|>", 3) == [["thought", "a"], ["text", "b"]]
     assert "response_template" in caplog.text
+
+
+def test_a_template_that_looks_ahead_over_everything_still_to_come_is_not_used(caplog):
+    slow = {**JSON_CALLS, "fields": {**JSON_CALLS["fields"], "content": {"close_pattern": r"(?=.*<\|im_end\|>)"}}}
+
+    assert play(slow, "<think>a</think>b<|im_end|>", 3) == [["thought", "a"], ["text", "b"]]
+    assert "looks ahead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "far"),
+    [
+        (r"(?=\{)", False),
+        (r"(?=\s*\{)", False),
+        (r"(?P<name>[^>\n]+)>", False),
+        (r"(?=<\|im_end\|>)[^<]*", False),
+        (r"(?=.*<x>)", True),
+        (r"(?!(?:[^<]*)</think>)", True),
+        (r"(?=[\s\S]*</think>)", True),
+        (r"a(?=\)[^)]+x)", True),
+    ],
+)
+def test_only_a_look_ahead_without_a_bound_is_slow(pattern, far):
+    assert looks_far_ahead({"fields": {"content": {"close_pattern": pattern}}}) is far

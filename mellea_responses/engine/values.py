@@ -1,0 +1,79 @@
+"""Arguments written without JSON's quotes, as JSON of the types their schema allows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""Tool name to the JSON Schema of its parameters."""
+
+
+def tool_schemas(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is known about the arguments of each tool; chat-shaped and flat declarations alike."""
+    schemas: dict[str, dict[str, Any]] = {}
+    for tool in tools:
+        function = tool.get("function") or tool
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            parameters = function.get("parameters")
+            schemas[function["name"]] = dict(parameters) if isinstance(parameters, Mapping) else {}
+    return schemas
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """JSON types a schema allows, as far as it says; empty when it does not say."""
+    if not isinstance(schema, Mapping) or depth > 8:
+        return set()
+    if isinstance(ref := schema.get("$ref"), str):
+        return types_of(_resolve(ref, root), root, depth + 1)
+    declared = schema.get("type")
+    types = {declared} if isinstance(declared, str) else {t for t in declared or () if isinstance(t, str)}
+    for union in ("anyOf", "oneOf", "allOf"):
+        for choice in schema.get(union) or ():
+            types |= types_of(choice, root, depth + 1)
+    if not types:
+        values = [*(schema.get("enum") or ()), *([schema["const"]] if "const" in schema else ())]
+        types = {_type_name(value) for value in values}
+    return types
+
+
+def _resolve(ref: str, root: Mapping[str, Any]) -> Any:
+    at: Any = root
+    for part in ref.removeprefix("#/").split("/"):
+        at = at.get(part) if isinstance(at, Mapping) else None
+    return at
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def to_json(raw: str, types: set[str]) -> str:
+    """One value written without JSON's quotes, as JSON of a type the schema allows, or as a string."""
+    text = raw.strip()
+    if types - {"string"}:
+        if (written := _as_written(text, types)) is not None:
+            return written
+        if "boolean" in types and text.lower() in ("true", "false"):
+            return text.lower()
+        if "null" in types and text.lower() in ("null", "none"):
+            return "null"
+    return json.dumps(raw, ensure_ascii=False)
+
+
+def _as_written(text: str, types: set[str]) -> str | None:
+    """`text` itself where it is JSON of an allowed type already."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    kind = _type_name(value)
+    if kind == "number" and "number" not in types and value.is_integer():
+        return str(int(value)) if "integer" in types else None
+    if kind == "string":
+        return None if "string" in types else text
+    return text if kind in types or (kind == "integer" and "number" in types) else None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
