@@ -210,7 +210,8 @@ def test_a_thought_reads_the_same_as_content_and_as_a_summary(script: list[Said]
     content, summary = tell(script, "content").final["output"], tell(script, "summary").final["output"]
 
     assert thoughts(content, "content") == thoughts(summary, "summary")
-    assert not any(thoughts(content, "summary")) and not any(thoughts(summary, "content"))
+    assert not any(thoughts(content, "summary"))
+    assert not any(thoughts(summary, "content"))
 
 
 def without_thoughts(items: list[Json]) -> list[Json]:

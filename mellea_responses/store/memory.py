@@ -24,7 +24,7 @@ class _Node:
 
     def __init__(self, segment: Segment, parent: "_Node | None", size: int) -> None:
         self.segment, self.parent, self.size, self.refs = segment, parent, size, 0
-        self.total = size + (parent.total if parent else 0)
+        self.total: int = size + (parent.total if parent else 0)
 
 
 Index = dict[Key, list[_Node]]

@@ -19,9 +19,18 @@ def record(
     response_id: str, owner: str = "ada", status: str = "completed", body: bytes = b"{}", rev: int = 0
 ) -> Record:
     return Record(
-        id=response_id, owner=owner, status=status, body=body, inputs=1, base=b"{}", said=b"", ids=("msg_1",), times=(5,),
-        view="content", rev=rev,
-    )  # type: ignore[arg-type]  # one of the statuses  # fmt: skip
+        id=response_id,
+        owner=owner,
+        status=status,  # type: ignore[arg-type]  # one of the statuses
+        body=body,
+        inputs=1,
+        base=b"{}",
+        said=b"",
+        ids=("msg_1",),
+        times=(5,),
+        view="content",
+        rev=rev,
+    )
 
 
 def segment(response_id: str, *items: w.Item, parent: str | None = None) -> Segment:
@@ -242,7 +251,9 @@ async def test_the_oldest_responses_make_room(store: Store) -> None:
         await keep(store, f"r{n}", message(f"m{n}", "x" * 2**16))
 
     there = [n for n in range(40) if await store.get("ada", f"r{n}")]
-    assert there and there == list(range(there[0], 40)) and there[0] > 20
+    assert there
+    assert there == list(range(there[0], 40))
+    assert there[0] > 20
     assert await store.find_item("ada", "m0") is None
 
 
