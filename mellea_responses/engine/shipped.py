@@ -43,7 +43,7 @@ def looks_far_ahead(template: Any) -> bool:
 def _group(pattern: str, start: int) -> str:
     """A pattern from `start` to the end of the group that is open there."""
     depth = 1
-    for found in re.finditer(r"\\.|[()]", pattern[start:], re.DOTALL):
+    for found in re.finditer(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|[()]", pattern[start:], re.DOTALL):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
         if depth == 0:
             return pattern[start : start + found.start()]
