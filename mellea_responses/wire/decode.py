@@ -168,7 +168,11 @@ def _guess(loose: dict[str, Any]) -> str | None:
         return "message"
     if "call_id" in loose:
         return "function_call" if "name" in loose else "function_call_output" if "output" in loose else None
-    return "item_reference" if set(loose) <= {"id"} | {k for k, v in loose.items() if v is None} else None
+    return (
+        "item_reference"
+        if "id" in loose and set(loose) <= {"id"} | {k for k, v in loose.items() if v is None}
+        else None
+    )
 
 
 def _with_part_type(part: Any, role: Any) -> Any:
