@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from mellea_responses import __version__
-from mellea_responses.http.operations import HEADERS, error_answers, operations
+from mellea_responses.http.operation import HEADERS, error_answers
+from mellea_responses.http.operations import operations
 from mellea_responses.http.schemas import component_schemas, ref
 
 Json = dict[str, Any]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mellea_responses import errors
-from mellea_responses.errors import ApiError
+from mellea_responses.http.operation import answer, operation
 from mellea_responses.http.schemas import ref
 
 Json = dict[str, Any]
@@ -11,80 +11,6 @@ Json = dict[str, Any]
 BODY = (errors.InvalidRequest, errors.ContentTooLarge, errors.UnsupportedMediaType)
 MAKING = (*BODY, errors.NotFound, errors.Conflict, errors.Busy, errors.Draining)
 READING = (errors.InvalidRequest, errors.NotFound)
-ALWAYS = (errors.Unauthorized, errors.Forbidden, ApiError)
-"""What any route may answer."""
-
-KINDS: tuple[type[ApiError], ...] = (
-    errors.InvalidRequest, errors.Unauthorized, errors.Forbidden, errors.NotFound, errors.Conflict,
-    errors.ContentTooLarge, errors.UnsupportedMediaType, errors.Busy, ApiError, errors.Draining,
-)  # fmt: skip
-"""One kind of failure for each status."""
-
-HEADERS: Json = {
-    "x-request-id": {
-        "description": "Ties the answer to the lines of the server's log.",
-        "schema": {"type": "string"},
-    },
-    "x-mellea-unsupported-tools": {
-        "description": "Types of the declared hosted tools that nobody here can run.",
-        "schema": {"type": "string"},
-    },
-    "retry-after": {
-        "description": "Seconds after which the same request may work.",
-        "schema": {"type": "integer", "minimum": 0},
-    },
-}
-
-
-def operation(
-    name: str,
-    summary: str,
-    answer: Json,
-    *failures: type[ApiError],
-    query: dict[str, tuple[Json, str]] | None = None,
-    body: Json | None = None,
-    optional: bool = False,
-) -> Json:
-    """One operation; `optional` says that its body may be left out."""
-    kinds: list[type[ApiError]] = sorted({*failures, *ALWAYS}, key=lambda kind: kind.status)
-    made: Json = {"operationId": name, "summary": summary}
-    if query:
-        made["parameters"] = [
-            {"name": key, "in": "query", "description": description, "schema": schema}
-            for key, (schema, description) in query.items()
-        ]
-    if body is not None:
-        made["requestBody"] = {"required": not optional, "content": {"application/json": {"schema": body}}}
-    answers = {str(kind.status): {"$ref": f"#/components/responses/{error_name(kind)}"} for kind in kinds}
-    return {**made, "responses": {"200": answer, **answers}}
-
-
-def answer(description: str, schema: Json, *headers: str) -> Json:
-    """An answer in JSON."""
-    return {
-        "description": description,
-        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in ("x-request-id", *headers)},
-        "content": {"application/json": {"schema": schema}},
-    }
-
-
-def error_answers() -> Json:
-    """The answers that tell of failures, by their names."""
-    return {
-        error_name(kind): answer(
-            "The program, the model or the server failed."
-            if kind is ApiError
-            else (kind.__doc__ or "").partition("\n")[0],
-            ref("ErrorAnswer"),
-            *(name for name in kind.headers if name in HEADERS),
-        )
-        for kind in KINDS
-    }
-
-
-def error_name(kind: type[ApiError]) -> str:
-    """The name of a failure's answer."""
-    return "Failed" if kind is ApiError else kind.__name__
 
 
 def _made() -> Json:
@@ -105,7 +31,6 @@ def _object(**properties: Json) -> Json:
 
 _ROOT: Json = {"servers": [{"url": "/"}]}
 """Routes that have no version."""
-_KEYLESS: Json = {"security": [{}]}
 
 _STREAM: dict[str, tuple[Json, str]] = {
     "stream": ({"type": "boolean", "default": False}, "Whether to answer with the events."),
@@ -170,26 +95,100 @@ def operations() -> Json:
                 query={**_PAGE, "before": ({"type": "string"}, "End before the item with this id.")},
             ),
         },
+        **_conversations(),
         "/models": {"get": operation("list_models", "Every served name.", answer("The list.", ref("ModelList")))},
         "/models/{model}": {
             **model,
             "get": operation("get_model", "One served model.", answer("The model.", ref("Model")), errors.NotFound),
         },
-        "/health": _ROOT
-        | {
-            "get": _KEYLESS
-            | operation("health", "Whether the server is alive.", answer("It is.", _object(status={"const": "pass"})))
+        "/health": {
+            **_ROOT,
+            "get": operation(
+                "health",
+                "Whether the server is alive.",
+                answer("It is.", _object(status={"const": "pass"})),
+                keyless=True,
+            ),
         },
-        "/ready": _ROOT
-        | {
-            "get": _KEYLESS
-            | operation(
+        "/ready": {
+            **_ROOT,
+            "get": operation(
                 "ready",
                 "Whether the program is loaded and new requests are taken.",
                 answer("It is.", _object(status={"const": "ready"}, model={"type": "string"})),
                 errors.Draining,
+                keyless=True,
+            ),
+        },
+        "/openapi.json": {
+            **_ROOT,
+            "get": operation("openapi", "This document.", answer("An OpenAPI document.", {"type": "object"})),
+        },
+    }
+
+
+def _conversations() -> Json:
+    conversation = _in_path("conversation_id", "The id of a conversation.")
+    body, changing = ref("ConversationBody"), (*BODY, errors.NotFound, errors.Conflict)
+    return {
+        "/conversations": {
+            "post": operation(
+                "create_conversation",
+                "A new conversation, with items or without.",
+                answer("The conversation.", body),
+                *BODY,
+                body=ref("CreateConversation"),
+                optional=True,
             )
         },
-        "/openapi.json": _ROOT
-        | {"get": operation("openapi", "This document.", answer("An OpenAPI document.", {"type": "object"}))},
+        "/conversations/{conversation_id}": {
+            "parameters": conversation,
+            "get": operation(
+                "get_conversation",
+                "A conversation without its items.",
+                answer("The conversation.", body),
+                errors.NotFound,
+            ),
+            "post": operation(
+                "update_conversation",
+                "Replaces the metadata.",
+                answer("The conversation.", body),
+                *changing,
+                body=ref("UpdateConversation"),
+            ),
+            "delete": operation(
+                "delete_conversation",
+                "Forgets a conversation; responses made in it stay.",
+                answer("It is forgotten.", ref("DeletedConversation")),
+                errors.NotFound,
+            ),
+        },
+        "/conversations/{conversation_id}/items": {
+            "parameters": conversation,
+            "get": operation(
+                "list_conversation_items",
+                "The items, newest first unless `order=asc`.",
+                answer("One page.", ref("ItemList")),
+                *READING,
+                query=_PAGE,
+            ),
+            "post": operation(
+                "create_conversation_items",
+                "Appends items; those without an id get one.",
+                answer("The items as they were added.", ref("ItemPage")),
+                *changing,
+                body=ref("CreateItems"),
+            ),
+        },
+        "/conversations/{conversation_id}/items/{item}": {
+            "parameters": [*conversation, *_in_path("item", "The id of an item.")],
+            "get": operation("get_conversation_item", "One item.", answer("The item.", ref("Item")), errors.NotFound),
+            "delete": operation(
+                "delete_conversation_item",
+                "Takes one item out of a conversation.",
+                answer("The conversation.", body),
+                errors.NotFound,
+                errors.Conflict,
+            ),
+        },
     }

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import UnsetType
 
-from mellea_responses.wire import events, items, params, request, response, tools
+from mellea_responses.wire import conversations, events, items, params, request, response, tools
 
 REF = "#/components/schemas/{name}"
 Schema = dict[str, Any]
@@ -62,6 +62,8 @@ _OVERRIDES: dict[str, Mapping[str, Any]] = {
         "input": request.Text | list[InputItem] | None,
         "tools": list[InputTool] | None,
     },
+    "CreateConversation": {"items": list[InputItem] | None},
+    "CreateItems": {"items": list[InputItem]},
     "MessageParam": {"content": request.Text | list[InputPart] | None},
 }
 """Where values are read a second time, more loosely than their Struct says."""
@@ -155,6 +157,9 @@ def component_schemas() -> Schema:
         "ItemList": written.of(response.ItemList),
         "ModelList": written.of(response.ModelList),
         "ErrorAnswer": written.of(response.ErrorAnswer),
+        "ConversationBody": written.of(conversations.ConversationBody),
+        "DeletedConversation": written.of(conversations.DeletedConversation),
+        "ItemPage": written.of(conversations.ItemPage),
         "Event": written.members(events.Event),
         "TypedItem": written.members(items.TypedItem),
         "Part": written.members(items.Part),
@@ -163,6 +168,9 @@ def component_schemas() -> Schema:
         "ToolRef": written.of(tools.ToolRef),
         "AllowedTools": written.of(tools.AllowedTools),
         "CreateResponse": read.of(request.CreateResponse),
+        "CreateConversation": read.of(conversations.CreateConversation),
+        "UpdateConversation": read.of(conversations.UpdateConversation),
+        "CreateItems": read.of(conversations.CreateItems),
         "TypedInputItem": read.members(params.ItemParam),
         "TypedInputPart": read.members(params.PartParam),
         "TypedInputTool": read.members(params.ToolParam),

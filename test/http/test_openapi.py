@@ -245,6 +245,39 @@ async def test_answers_streams_and_stored_forms_are_as_described(body: Json) -> 
     true_of(deleted, component("DeletedResponse"))
 
 
+async def test_conversations_are_as_described() -> None:
+    items = [item for item in INPUT if "output" not in item.get("type", "")]
+    async with serving(everything) as url:
+        made = await post(url, {"items": items, "metadata": {"a": "b"}}, "/v1/conversations")
+        path = f"/v1/conversations/{made.json['id']}"
+        changed = await post(url, {"metadata": {}}, path)
+        added = await post(url, {"items": [{"role": "user", "content": "More."}]}, f"{path}/items")
+        listed = await get(url, f"{path}/items?limit=100")
+        one = f"{path}/items/{listed.json['first_id']}"
+        item, left = await get(url, one), await ask(url, Request("DELETE", one))
+        found, gone = await get(url, path), await ask(url, Request("DELETE", path))
+        missing = await get(url, path)
+
+    assert [answer.status for answer in (made, changed, added, listed, item, left, found, gone)] == [200] * 8
+    for answer in (made, changed, left, found):
+        true_of(answer, component("ConversationBody"))
+    true_of(added, component("ItemPage"))
+    true_of(listed, component("ItemList"))
+    true_of(item, component("Item"))
+    true_of(gone, component("DeletedConversation"))
+    true_of(missing, component("ErrorAnswer"))
+
+
+async def test_a_background_response_is_as_described() -> None:
+    async with serving(everything) as url:
+        made = await post(url, {"input": "x", "background": True})
+        ended = await post(url, {}, f"/v1/responses/{made.json['id']}/cancel")
+
+    assert [made.status, ended.status] == [200, 200]
+    true_of(made, component("Response"))
+    true_of(ended, component("Response"))
+
+
 async def test_the_small_routes_answer_as_described() -> None:
     by_path = {(method, path): operation for method, path, operation in operations()}
     async with serving(everything, model_names=("small", "org/large")) as url:
@@ -280,6 +313,8 @@ async def test_the_small_routes_answer_as_described() -> None:
         ),
         (Request("GET", "/v1/models/nope"), "/v1/models/{model}", 404),
         (Request("GET", "/v1/models", headers={"host": "evil.example"}), "/v1/models", 403),
+        (Request("POST", "/v1/responses/resp_nope/cancel"), "/v1/responses/{response_id}/cancel", 404),
+        (Request("GET", "/v1/conversations/conv_nope"), "/v1/conversations/{conversation_id}", 404),
     ],
     ids=lambda value: f"{value.method} {value.path}" if isinstance(value, Request) else "",
 )
@@ -290,6 +325,16 @@ async def test_failures_are_described_where_they_happen(request_: Request, descr
 
     assert answer.status == status
     true_of(answer, schema_of(by_path[request_.method, described_as], str(status)))
+
+
+async def test_a_missing_key_is_refused_as_described() -> None:
+    by_path = {(method, path): operation for method, path, operation in operations()}
+    async with serving(everything, api_keys=("secret-key-of-one",)) as url:
+        refused = await get(url, "/v1/models")
+        health = await get(url, "/health")
+
+    assert [refused.status, health.status] == [401, 200]
+    true_of(refused, schema_of(by_path["GET", "/v1/models"], "401"))
 
 
 async def test_a_failing_program_answers_as_described() -> None:
@@ -312,13 +357,14 @@ async def test_a_failing_program_answers_as_described() -> None:
 def bodies() -> Iterator[Any]:
     for path in sorted(FIXTURES.glob("*/*.json")):
         fixture = json.loads(path.read_bytes())
-        if fixture.get("path") == "/v1/responses" and "body" in fixture:
-            yield pytest.param(fixture["body"], id=f"{path.parent.name}/{path.stem}")
+        schema = {"/v1/responses": "CreateResponse", "/v1/conversations/conv_0001/items": "CreateItems"}
+        if fixture.get("path") in schema and "body" in fixture:
+            yield pytest.param(fixture["body"], schema[fixture["path"]], id=f"{path.parent.name}/{path.stem}")
 
 
-@pytest.mark.parametrize("body", list(bodies()))
-def test_what_clients_send_is_described(body: Json) -> None:
-    assert not complaints(body, component("CreateResponse"))
+@pytest.mark.parametrize(("body", "schema"), list(bodies()))
+def test_what_clients_send_is_described(body: Json, schema: str) -> None:
+    assert not complaints(body, component(schema))
 
 
 SPELLINGS: list[tuple[Any, bool]] = [
