@@ -5,6 +5,7 @@ Kept are the steps, the minted ids and the times: the same builder turns them in
 
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -17,6 +18,9 @@ from mellea_responses.runs import Run
 from mellea_responses.store import ParentMissing, Record, Segment, Store, StoreFull
 from mellea_responses.turn import Said
 from mellea_responses.wire.response import Response
+
+SEALED = "reasoning.encrypted_content"
+"""The `include` value that asks for sealed reasoning."""
 
 logger = logging.getLogger("mellea_responses.archive")
 _encode = msgspec.json.Encoder().encode
@@ -36,6 +40,15 @@ class Recorder:
         made = new_id("call") if kind == "call" else new_item_id(kind)
         self.ids.append(made)
         return made
+
+    def sealing(self, seal: Callable[[str], str]) -> Callable[[str], str]:
+        """`seal`, remembered like an id: sealing again would give another text."""
+
+        def remembered(text: str) -> str:
+            self.ids.append(seal(text))
+            return self.ids[-1]
+
+        return remembered
 
     def clock(self) -> int:
         """Whole Unix seconds."""
@@ -68,6 +81,7 @@ class Archive:
             ids=tuple(recorder.ids),
             times=tuple(recorder.times),
             view=view,
+            sealed=SEALED in (turn.request.include or ()),
         )
         own = turn.input + run.builder.kept
         try:
@@ -89,7 +103,13 @@ def replay(record: Record) -> EventLog:
     """The events of a stored response, made again by the same builder."""
     ids, times = iter(record.ids), iter(record.times)
     view: View = record.view  # type: ignore[assignment]  # written from a View
-    builder = Builder(decode_base(record.base), mint=lambda _kind: next(ids), clock=lambda: next(times), view=view)
+    builder = Builder(
+        decode_base(record.base),
+        mint=lambda _kind: next(ids),
+        clock=lambda: next(times),
+        view=view,
+        seal=(lambda _text: next(ids)) if record.sealed else None,
+    )
     log = EventLog()
     log.append(builder.start())
     for said in _unpack_said.decode(record.said):

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
-from mellea_responses.drafts import CallDraft, Draft, MessageDraft, ReasoningDraft, ReceiptDraft, View
+from mellea_responses.drafts import CallDraft, CompactionDraft, Draft, MessageDraft, ReasoningDraft, ReceiptDraft, View
 from mellea_responses.turn import (
     Annotation,
     Beat,
@@ -21,6 +21,7 @@ from mellea_responses.turn import (
     CallArgs,
     CallEnd,
     Cancel,
+    Compacted,
     Fail,
     ItemDone,
     ItemOpen,
@@ -56,10 +57,19 @@ class Builder:
         mint: Where ids come from; a replay hands out the recorded ones.
         clock: The time in whole Unix seconds; asked once, when the response completes.
         view: How reasoning is shown.
+        seal: Seals reasoning for clients that asked for it; a replay hands out the recorded seals.
     """
 
-    def __init__(self, base: Response, *, mint: Mint, clock: Callable[[], int], view: View = "content") -> None:
-        self._response = base
+    def __init__(
+        self,
+        base: Response,
+        *,
+        mint: Mint,
+        clock: Callable[[], int],
+        view: View = "content",
+        seal: Callable[[str], str] | None = None,
+    ) -> None:
+        self._response, self._seal = base, seal
         self._mint, self._clock, self._view = mint, clock, view
         self._count = 0
         self._drafts: list[Draft] = []
@@ -124,6 +134,10 @@ class Builder:
                 self._usage = _usage(said)
             case Beat():
                 yield from self._beat()
+            case Compacted(sealed=sealed):
+                compaction = CompactionDraft(self._number, sealed)
+                yield from self._enter(compaction)
+                yield from self._close(compaction, "completed")
             case Nothing():
                 message = yield from self._message(None)
                 yield from message.write("", None)
@@ -150,7 +164,7 @@ class Builder:
         if step.text:
             flow = self._flow
             if not isinstance(flow, ReasoningDraft):
-                flow = ReasoningDraft(self._number, self._view)
+                flow = ReasoningDraft(self._number, self._view, self._seal)
                 yield from self._enter(flow)
                 self._flow = flow
             yield from flow.write(step.text)

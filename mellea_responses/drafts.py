@@ -130,17 +130,20 @@ class ReasoningDraft(Draft):
 
     type = "reasoning"
 
-    def __init__(self, number: Number, view: View) -> None:
+    def __init__(self, number: Number, view: View, seal: Callable[[str], str] | None) -> None:
         super().__init__(number)
-        self._view, self._pieces = view, list[str]()
-        self.visible = view != "hidden"
+        self._view, self._pieces, self._seal = view, list[str](), seal
+        self._sealed: str | UnsetType = UNSET
+        self.visible = view != "hidden" or seal is not None
 
     def item(self) -> w.Reasoning:
-        """The thoughts in the client's view; text appears once."""
-        text = "".join(self._pieces)
-        if self._view == "summary":
-            return w.Reasoning(self.id, summary=[w.SummaryText(text)] if text else [], status=self.status)
-        return w.Reasoning(self.id, content=[w.ReasoningText(text)] if text else [], status=self.status)
+        """The thoughts in the client's view; text appears once, sealed thoughts beside it if asked for."""
+        text = "".join(self._pieces) if self._view != "hidden" else ""
+        summary = [w.SummaryText(text)] if text and self._view == "summary" else []
+        content: list[w.ReasoningText] | UnsetType = UNSET
+        if self._view == "content":
+            content = [w.ReasoningText(text)] if text else []
+        return w.Reasoning(self.id, summary, content, self._sealed, self.status)
 
     def kept(self) -> w.Reasoning:
         """The thoughts as raw text."""
@@ -163,6 +166,8 @@ class ReasoningDraft(Draft):
         """Ends the one part."""
         self.closed = status
         text, place = "".join(self._pieces), (self.id, self.index, 0)
+        if self._seal is not None:
+            self._sealed = self._seal(text)
         if self._view == "content":
             yield e.ReasoningDone(self._number(), *place, text)
             yield e.PartDone(self._number(), *place, w.ReasoningText(text))
@@ -238,6 +243,25 @@ class ReceiptDraft(Draft):
 
     def close(self, status: w.Status) -> Iterator[e.Event]:
         """A receipt has no events of its own."""
+        self.closed = status
+        return iter(())
+
+
+class CompactionDraft(Draft):
+    """Older turns, folded and sealed; whole from the start."""
+
+    type = "compaction"
+
+    def __init__(self, number: Number, sealed: str) -> None:
+        super().__init__(number)
+        self._sealed = sealed
+
+    def item(self) -> w.Compaction:
+        """The sealed item."""
+        return w.Compaction(self.id, self._sealed)
+
+    def close(self, status: w.Status) -> Iterator[e.Event]:
+        """It has no events of its own."""
         self.closed = status
         return iter(())
 

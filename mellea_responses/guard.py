@@ -25,6 +25,7 @@ from mellea_responses.turn import (
     Call,
     CallArgs,
     CallEnd,
+    Compacted,
     Fail,
     ItemDone,
     ItemOpen,
@@ -79,7 +80,7 @@ class Guard:
         self._text: list[str] = []  # only kept where the answer's form is judged
         self.ended = False
 
-    def hear(self, step: Step) -> list[Said]:
+    def hear(self, step: Step | Compacted) -> list[Said]:
         """What may leave of this step. The last word is a `Stop` or a `Fail`; after it nothing leaves."""
         if self.ended:
             return []
@@ -90,7 +91,7 @@ class Guard:
         self.ended = bool(said) and isinstance(said[-1], Stop | Fail)
         return said
 
-    def _hear(self, step: Step) -> Iterator[Said]:
+    def _hear(self, step: Step | Compacted) -> Iterator[Said]:
         match step:
             case Text(text=text):
                 if self._judged:
@@ -111,7 +112,7 @@ class Guard:
                 yield self._receipt(step)
             case Annotation(url=url, title=title):
                 yield msgspec.structs.replace(step, url=well_formed(url), title=well_formed(title))
-            case Usage():
+            case Usage() | Compacted():
                 yield step
             case Stop():
                 yield from self._stop(step)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from mellea_responses.errors import InvalidRequest, PreviousResponseNotFound
 from mellea_responses.links import Find, Links
 from mellea_responses.live import LiveCalls
+from mellea_responses.normalize.items import Trigger
 from mellea_responses.normalize.request import Normalized
 from mellea_responses.normalize.tools import merge_tools, normalize_loose_tools
 from mellea_responses.store import Store
@@ -32,16 +33,18 @@ async def complete(request: Normalized, owner: str, past: Past, store: Store, fi
     Raises:
         InvalidRequest: an item points at nothing, or nothing is asked.
     """
+    compact = bool(request.loose) and isinstance(request.loose[-1], Trigger)
+    loose = request.loose[:-1] if compact else request.loose
     links = Links(
         find_item=find,
         find_call=lambda call_id: store.find_call(owner, call_id),
         live=lambda call_id: live.get(owner, call_id),
     )
-    history, items = await links.resolve(past.items, request.loose)
+    history, items = await links.resolve(past.items, loose)
     if not history and not items:
         raise InvalidRequest("input must not be empty.", param="input")
     tools = _with_found_tools(request, history)
-    return replace(request, history=history, parent=past.parent, input=items, tools=tools)
+    return replace(request, history=history, parent=past.parent, input=items, tools=tools, compact=compact)
 
 
 async def chain(previous: str, owner: str, store: Store, local: Local | None = None) -> Past:

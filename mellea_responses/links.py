@@ -49,7 +49,7 @@ class Links:
         items: list[Item] = []
         for i, item in enumerate(loose):
             if isinstance(item, Trigger):
-                raise InvalidRequest("Compaction is not available on this server.", param=f"input[{i}].type")
+                raise InvalidRequest("compaction_trigger must be the last item.", param=f"input[{i}].type")
             if not isinstance(item, Reference):
                 items.append(item)
             elif item.id not in known:

@@ -7,8 +7,9 @@ import msgspec
 
 from mellea_responses import history
 from mellea_responses.access import log_access
-from mellea_responses.archive import Archive, Recorder, replay
+from mellea_responses.archive import SEALED, Archive, Recorder, replay
 from mellea_responses.builder import Builder
+from mellea_responses.compaction import Compactor, as_compaction
 from mellea_responses.conversations import Conversations, conversation_id
 from mellea_responses.drafts import View
 from mellea_responses.errors import ApiError, Busy, Draining, InvalidRequest, ModelNotFound, NotFound
@@ -22,13 +23,15 @@ from mellea_responses.pages import page
 from mellea_responses.program import Program, Silent
 from mellea_responses.resource import decode_base, new_response
 from mellea_responses.runs import Run, Runs, new_current
+from mellea_responses.seal import Sealer
 from mellea_responses.settings import Settings
 from mellea_responses.store import MemoryStore, Record, Store
 from mellea_responses.store.conversations import MemoryConversations
-from mellea_responses.turn import Turn
+from mellea_responses.turn import Facts, Turn
+from mellea_responses.unsealing import SealedThoughts, open_compactions, open_reasoning
 from mellea_responses.wire.items import Item
 from mellea_responses.wire.request import CreateResponse
-from mellea_responses.wire.response import ItemList, Model, ModelList, Response
+from mellea_responses.wire.response import CompactedResponse, InputTokens, ItemList, Model, ModelList, Response
 
 access = logging.getLogger("mellea_responses.access")
 logger = logging.getLogger("mellea_responses.service")
@@ -53,6 +56,7 @@ class Service:
         )
         self.conversation_store = MemoryConversations(settings.store_max_bytes, settings.response_ttl)
         self.conversations = Conversations(self.conversation_store)
+        self._sealer = Sealer.from_file(settings.seal_key) if settings.seal_key else Sealer()
         self._archive = Archive(self.store, settings.response_ttl)
         self.live = LiveCalls(settings.response_ttl)
         self.ready = False
@@ -96,11 +100,10 @@ class Service:
         model = self._model(request.model)
         with self.conversations.held(owner, request.conversation) as hold:
             turn = await self.turn(request, owner, local)
-            if request.generate is not False:
-                await self._check(turn, owner)
+            turn, program = await self._plan(turn, owner)
             if len(self.runs) >= self.settings.max_runs:
                 raise Busy("The server is busy. Try again shortly.")
-            run = self._start(turn, owner, model, request_id)
+            run = self._start(turn, owner, model, request_id, program)
             hold.pop_all()  # the run holds on until its end
         return run
 
@@ -110,11 +113,14 @@ class Service:
             raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
         check_media(normalized.loose)
+        loose = open_reasoning(normalized.loose, self._sealer, owner, strict=self.settings.strict_replay)
+        normalized = msgspec.structs.replace(normalized, loose=loose)
         past, conversation = await self._past(request, owner, local)
         turn = await history.complete(
             normalized, owner, past, self.store, lambda item_id: self._find_item(owner, item_id), self.live
         )
-        return msgspec.structs.replace(turn, conversation=conversation)
+        opened = open_compactions(turn.history + turn.input, self._sealer, owner)
+        return msgspec.structs.replace(turn, conversation=conversation, opened=opened)
 
     async def _past(
         self, request: CreateResponse, owner: str, local: history.Local | None
@@ -130,20 +136,67 @@ class Service:
         found = await self.store.find_item(owner, item_id)
         return found if found is not None else await self.conversation_store.find_item(owner, item_id)
 
-    async def _check(self, turn: Turn, owner: str) -> None:
+    async def _plan(self, turn: Turn, owner: str) -> tuple[Turn, Program]:
+        """What will really answer: the program, a compaction, both, or nobody."""
+        if turn.request.generate is False:
+            return turn, Silent()
+        if turn.compact:
+            return as_compaction(turn), Compactor(self.program, self._sealer)
+        threshold = next((c.compact_threshold for c in turn.request.context_management or ()), None)
+        facts = await self._check(turn, owner, may_be_long=threshold is not None)
+        tokens = facts.input_tokens if facts else None
+        if threshold is not None and tokens is not None and tokens > threshold:
+            return turn, Compactor(self.program, self._sealer, then_answer=True)
+        if tokens is None and turn.request.truncation == "auto":
+            request = msgspec.structs.replace(turn.request, truncation="disabled")  # nobody can count: say what holds
+            turn = msgspec.structs.replace(turn, request=request)
+        return turn, self.program
+
+    async def compact(self, request: CreateResponse, owner: str, request_id: str = "") -> CompactedResponse:
+        """Folds a conversation into one sealed item.
+
+        Raises:
+            ApiError: it cannot be folded.
+        """
+        if request.model is None:
+            raise InvalidRequest("Missing required field `model`.", param="model")
+        turn = as_compaction(await self.turn(msgspec.structs.replace(request, store=False), owner))
+        run = self._start(turn, owner, self._model(request.model), request_id, Compactor(self.program, self._sealer))
+        response = await run.result()
+        return CompactedResponse(run.id, response.output, response.created_at, response.usage)
+
+    async def count(self, request: CreateResponse, owner: str) -> InputTokens:
+        """How many tokens a request would really feed.
+
+        Raises:
+            InvalidRequest: the program cannot count.
+        """
+        facts = await self._check(await self.turn(request, owner), owner, may_be_long=True)
+        if facts is None or facts.input_tokens is None:
+            raise InvalidRequest("This program cannot count tokens.", code="cannot_count_tokens")
+        return InputTokens(facts.input_tokens)
+
+    async def _check(self, turn: Turn, owner: str, *, may_be_long: bool = False) -> Facts | None:
+        if may_be_long:
+            turn = msgspec.structs.replace(turn, request=msgspec.structs.replace(turn.request, truncation="auto"))
         try:
-            await self.program.check(turn, owner)
+            return await self.program.check(turn, owner)
         except ApiError:
             raise
         except Exception as exc:
             logger.exception("check() raised %s", type(exc).__name__)
             raise ApiError("The program failed while it checked the request.") from exc
 
-    def _start(self, turn: Turn, owner: str, model: str, request_id: str) -> Run:
+    def _start(self, turn: Turn, owner: str, model: str, request_id: str, program: Program) -> Run:
         response_id = new_response_id(turn.request.previous_response_id)
         base = new_response(turn, response_id, model, int(time.time()), store=self._stores(turn.request))
         recorder = Recorder()
-        builder = Builder(base, mint=recorder.mint, clock=recorder.clock, view=self._view(turn))
+        seal = None
+        if SEALED in (turn.request.include or ()):
+            seal = recorder.sealing(
+                lambda text: self._sealer.seal(owner, "reasoning", SealedThoughts(response_id, model, text))
+            )
+        builder = Builder(base, mint=recorder.mint, clock=recorder.clock, view=self._view(turn), seal=seal)
         guard = Guard(turn, max_bytes=self.settings.max_output_bytes)
         current = new_current(owner, response_id, turn)
 
@@ -152,7 +205,7 @@ class Service:
 
         run = Run(turn, current, builder, guard, settle, request_id=request_id, background=base.background)
         self.runs.add(run)
-        run.start(self.program if turn.request.generate is not False else Silent())
+        run.start(program)
         return run
 
     def _stores(self, request: CreateResponse) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mellea_responses.wire.items import Item, Logprob, Phase
+from mellea_responses.wire.items import Compaction, Item, Logprob, Phase
 from mellea_responses.wire.request import CreateResponse, Effort
 from mellea_responses.wire.tools import Tool, ToolChoice
 
@@ -119,6 +119,12 @@ class Nothing(_Step, frozen=True):
     """The program ended without a word: an empty message, since an answer is an answer."""
 
 
+class Compacted(_Step, frozen=True):
+    """Older turns were folded into one sealed item."""
+
+    sealed: str
+
+
 class Fail(_Step, frozen=True):
     """The run ends in failure. Said by the guard and the run, never by a program (which raises)."""
 
@@ -131,7 +137,7 @@ class Cancel(_Step, frozen=True):
     """The run ends because somebody no longer wants it."""
 
 
-Said = Step | Beat | Nothing | Fail | Cancel
+Said = Step | Beat | Nothing | Compacted | Fail | Cancel
 """What the builder hears: the program's steps after the guard, and the run's own words."""
 
 
@@ -177,6 +183,8 @@ class Turn(msgspec.Struct, frozen=True):
         tools: What the program may offer to the model.
         tool_choice: `auto`, `none`, `required`, a named tool or a set of allowed ones.
         unsupported_tools: Types of hosted tools the client declared and nobody here can run.
+        compact: Answer with one compaction item instead of an answer.
+        opened: What each compaction item of history and input holds, by the item's id.
     """
 
     request: CreateResponse
@@ -192,11 +200,20 @@ class Turn(msgspec.Struct, frozen=True):
     format: Format = Format()
     options: Options = Options()
     unsupported_tools: tuple[str, ...] = ()
+    compact: bool = False
+    opened: dict[str, tuple[Item, ...]] = {}
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Everything the model should see, oldest first; the instructions stand apart."""
-        return self.history + self.input
+        """Everything the model should see, oldest first; the instructions stand apart.
+
+        A compaction stands for everything before it.
+        """
+        items = self.history + self.input
+        if not self.opened:
+            return items
+        last = max(i for i, item in enumerate(items) if isinstance(item, Compaction))
+        return self.opened[items[last].id] + items[last + 1 :]  # type: ignore[union-attr]  # a Compaction
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -39,6 +39,8 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
     app = Litestar(
         [
             responses.create,
+            responses.compact,
+            responses.input_tokens,
             responses.retrieve,
             responses.cancel,
             responses.remove,

@@ -78,6 +78,20 @@ async def _disconnected(request: AnyRequest) -> None:
         pass
 
 
+@post(paths("/responses/compact"), status_code=200, name="compact_response")
+async def compact(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes]:
+    """Folds a conversation into one sealed item."""
+    asked = decode_create(json_body(request, body, service.settings.max_body_bytes))
+    return json_answer(await service.compact(asked, owner_of(request), request_id(request)), request)
+
+
+@post(paths("/responses/input_tokens"), status_code=200, name="count_input_tokens")
+async def input_tokens(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes]:
+    """How many tokens a request would really feed."""
+    asked = decode_create(json_body(request, body, service.settings.max_body_bytes))
+    return json_answer(await service.count(asked, owner_of(request)), request)
+
+
 @get(paths("/responses/{response_id:str}"), name="get_response")
 async def retrieve(
     request: AnyRequest,

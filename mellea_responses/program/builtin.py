@@ -24,6 +24,8 @@ class ModelProgram:
         name: The name it is served under.
     """
 
+    can_compact = True
+
     def __init__(self, engine: "Engine", name: str | None = None) -> None:
         self.engine = engine
         self.name = name or engine.name

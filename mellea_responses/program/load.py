@@ -33,16 +33,23 @@ def load_program(target: str, settings: Settings) -> UserProgram:
     serve = getattr(module, function, None)
     if not callable(serve):
         raise LoadError(f"{target}: no function `{function}` found in it.")
-    check = getattr(module, "check", None)
+    check, compact = _own(module, "check"), _own(module, "compact")
     try:
         return UserProgram(
             serve,
-            check=check if callable(check) and getattr(check, "__module__", None) == module.__name__ else None,
+            check=check,
+            compact=compact,
             name=settings.model_names[0] if settings.model_names else _name(target),
             settings=settings,
         )
     except (WrongSignature, ValueError) as exc:
         raise LoadError(f"{target}: {exc}") from None
+
+
+def _own(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """A function of the program itself; one it only imported is not meant."""
+    function = getattr(module, name, None)
+    return function if callable(function) and getattr(function, "__module__", None) == module.__name__ else None
 
 
 def _name(target: str) -> str:

@@ -29,6 +29,7 @@ class UserProgram:
     Args:
         serve: The user's function; see docs/programs.md for its forms.
         check: An optional last look at a turn before the headers; raises, or returns `Facts`.
+        compact: An optional summary of a turn's conversation, as text.
         name: The name it is served under.
         settings: Threads, limits and times.
     """
@@ -38,13 +39,15 @@ class UserProgram:
         serve: Callable[..., Any],
         *,
         check: Callable[[Turn], Any] | None = None,
+        compact: Callable[[Turn], Any] | None = None,
         name: str = "program",
         settings: Settings | None = None,
     ) -> None:
         settings = settings or Settings()
         self.name = name
         self._signature = Signature(serve)
-        self._check = check
+        self._check, self._compact = check, compact
+        self.can_compact = compact is not None
         self._timeout = settings.check_timeout
         self._pool = ThreadPool(settings.threads)
         self._checks = ThreadPool(settings.threads)
@@ -58,15 +61,24 @@ class UserProgram:
         """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
         if self._check is None:
             return None
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        self._checks.submit(lambda: _report(self._check, turn, loop, answer))
         try:
             async with asyncio.timeout(self._timeout):
-                facts = await answer
+                facts = await self._aside(self._check, turn)
         except TimeoutError:
             raise ApiError("The program took too long to check the request.", code="timeout") from None
         return facts if isinstance(facts, Facts) else None
+
+    async def compact(self, turn: Turn) -> str:
+        """The program's own summary of a conversation."""
+        assert self._compact is not None
+        return str(await self._aside(self._compact, turn))
+
+    async def _aside(self, function: Callable[[Turn], Any], turn: Turn) -> Any:
+        """Calls one of the program's side functions in a thread of its own pool."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._checks.submit(lambda: _report(function, turn, loop, answer))
+        return await answer
 
     async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
         """Calls `serve()` and hands on what it says."""

@@ -51,6 +51,7 @@ class Record(msgspec.Struct, frozen=True):
         ids: The ids its builder minted, in order.
         times: The times its builder asked for, in order.
         view: How its reasoning is shown.
+        sealed: Whether its reasoning was sealed for the client; the seals are among `ids`.
         rev: Counts changes; only a response that is not over changes.
     """
 
@@ -65,6 +66,7 @@ class Record(msgspec.Struct, frozen=True):
     times: tuple[int, ...]
     view: str
     skip: int = 0
+    sealed: bool = False
     rev: int = 0
 
     @property

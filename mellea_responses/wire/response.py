@@ -108,6 +108,19 @@ class DeletedResponse(msgspec.Struct, frozen=True):
     deleted: bool = True
 
 
+class CompactedResponse(msgspec.Struct, frozen=True):
+    id: str
+    output: list[Item]
+    created_at: int
+    usage: UsageBody | None
+    object: Literal["response.compaction"] = "response.compaction"
+
+
+class InputTokens(msgspec.Struct, frozen=True):
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
 class ItemList(msgspec.Struct, frozen=True):
     """One page of items; `first_id` and `last_id` are empty strings for an empty page."""
 
