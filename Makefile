@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt 
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-model check fmt lint types layers docs bench clean
+.PHONY: help install serve test test-model check fmt lint types layers docs write-docs bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -52,9 +52,16 @@ types: install ## mypy, strict
 layers: install ## Import directions between the rooms of the package
 	$(BIN)/lint-imports
 
-docs: install ## Links and anchors of every page, and the options page against the command
+docs: install ## Links and anchors of every page, and the parts of pages that are written from the code
 	$(BIN)/python docs/check.py
 	$(BIN)/python docs/options.py --check
+	$(BIN)/python docs/tables.py --check
+	$(BIN)/python docs/picture.py --check
+
+write-docs: install ## Write the parts of pages that come from the code
+	$(BIN)/python docs/options.py
+	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/picture.py
 
 bench: install ## Measure the ratios of docs/performance.md
 	$(BIN)/python -m benchmarks $(ARGS)
