@@ -23,7 +23,7 @@ HEAVY = ["accelerate", "litestar", "mellea", "numpy", "torch", "transformers", "
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=500, check=False
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -201,7 +201,7 @@ def test_the_installed_command_serves_a_program(installed: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 def test_the_base_install_alone_serves_a_program(wheel: Path, tmp_path: Path) -> None:
     """With pip and the package index, as a user would: nothing of this environment is in reach."""
     run(sys.executable, "-m", "venv", tmp_path / "base", cwd=tmp_path)
