@@ -210,9 +210,15 @@ def test_without_parallel_calls_only_the_first_leaves_and_the_words_go_on() -> N
 
 def test_parallel_calls_leave_interleaved_as_they_came() -> None:
     steps: list[Step] = [
-        Call("a", "exec_command"), Call("b", "other"), CallArgs("b", "{"), CallArgs("a", "{}"), CallArgs("b", "}"),
-        CallEnd("a"), CallEnd("b"), Stop(),
-    ]  # fmt: skip
+        Call("a", "exec_command"),
+        Call("b", "other"),
+        CallArgs("b", "{"),
+        CallArgs("a", "{}"),
+        CallArgs("b", "}"),
+        CallEnd("a"),
+        CallEnd("b"),
+        Stop(),
+    ]
 
     assert [type(one) for one in hear(steps)] == [type(one) for one in steps]
 

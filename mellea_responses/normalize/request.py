@@ -10,6 +10,7 @@ from mellea_responses.schemas import Schema
 from mellea_responses.turn import Format, Options, Turn
 from mellea_responses.wire import items as w
 from mellea_responses.wire import tools as t
+from mellea_responses.wire.decode import decode_tool_param
 from mellea_responses.wire.request import CreateResponse, FormatParam
 
 MAX_STOPS = 16
@@ -78,11 +79,11 @@ def _check_start(request: CreateResponse) -> None:
 
 
 def _tool_path(request: CreateResponse, kind: str) -> str:
-    _, unsupported = normalize_tools(request.tools)
-    if kind not in unsupported:
-        return "input"
-    places = (i for i, raw in enumerate(request.tools or ()) if kind.encode() in bytes(raw))
-    return f"tools[{next(places, 0)}].type"
+    for i, raw in enumerate(request.tools or ()):
+        tool = decode_tool_param(raw, f"tools[{i}]")
+        if isinstance(tool, dict) and tool["type"] == kind:
+            return f"tools[{i}].type"
+    return "input"
 
 
 def check_tools(tools: tuple[t.Tool, ...], path: str) -> None:

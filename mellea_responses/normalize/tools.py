@@ -8,17 +8,8 @@ from msgspec import UNSET, Raw
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.wire import params as p
 from mellea_responses.wire import tools as t
-from mellea_responses.wire.decode import convert, convert_tool, decode_tool_param
+from mellea_responses.wire.decode import convert, decode_tool_param, read_tool
 from mellea_responses.wire.request import ToolChoiceParam
-
-HOSTED = frozenset(
-    {
-        "apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview", "file_search",
-        "image_generation", "local_shell", "mcp", "programmatic_tool_calling", "shell", "web_search",
-        "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11",
-    }
-)  # fmt: skip
-"""Tools that OpenAI runs itself. Clients declare them unasked; nobody here can run them."""
 
 
 def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
@@ -32,11 +23,7 @@ def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tu
 
 def normalize_loose_tools(loose: Iterable[dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
     """The same for tools that arrive inside an item, already decoded."""
-    params = (
-        tool if tool.get("type") in HOSTED else convert_tool({"type": "function", **tool}, f"{path}[{i}]")
-        for i, tool in enumerate(loose)
-    )
-    return _sort(params, path)
+    return _sort((read_tool({"type": "function", **tool}, f"{path}[{i}]") for i, tool in enumerate(loose)), path)
 
 
 def _sort(params: Iterable[p.ToolParam | dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
@@ -171,6 +158,6 @@ def _declared(choice: ToolChoiceParam, name: str, tools: tuple[t.Tool, ...]) -> 
             inside = choice.namespace in (None, tool.name) and any(inner.name == name for inner in tool.tools)
             if inside or (choice.type == "namespace" and tool.name == name):
                 return True
-        elif tool_name(tool) == name and choice.namespace is None:
+        elif tool_name(tool) == name and choice.namespace is None and choice.type != "namespace":
             return True
     return False

@@ -54,7 +54,11 @@ def decode_tool_param(raw: Raw | bytes, path: str) -> ToolParam | dict[str, Any]
     Raises:
         InvalidRequest: it is not an object with a `type`, or one of its fields is wrong.
     """
-    loose = msgspec.json.decode(raw)
+    return read_tool(msgspec.json.decode(raw), path)
+
+
+def read_tool(loose: Any, path: str) -> ToolParam | dict[str, Any]:
+    """The same for a tool that is decoded already, such as one inside an item."""
     if not isinstance(loose, dict):
         raise InvalidRequest(f"Expected an object, got {_json_type(loose)}.", param=path)
     kind = loose.get("type")
@@ -64,11 +68,6 @@ def decode_tool_param(raw: Raw | bytes, path: str) -> ToolParam | dict[str, Any]
         raise InvalidRequest("A tool needs a `type`, such as `function`.", param=f"{path}.type")
     elif kind not in _KNOWN_TOOL:
         return loose
-    return convert_tool(loose, path)
-
-
-def convert_tool(loose: dict[str, Any], path: str) -> ToolParam:
-    """A decoded tool of a known type."""
     tool: ToolParam = convert(loose, ToolParam, path)  # type: ignore[arg-type]  # a union is no type to mypy
     return tool
 

@@ -38,9 +38,12 @@ def test_a_string_is_a_user_s_message(value: str) -> None:
     [item] = normalize_input(value)
 
     assert msgspec.to_builtins(item) == {
-        "type": "message", "id": w.item_id(item), "status": "completed", "role": "user",
+        "type": "message",
+        "id": w.item_id(item),
+        "status": "completed",
+        "role": "user",
         "content": [{"type": "input_text", "text": value}],
-    }  # fmt: skip
+    }
 
 
 def test_no_input_is_no_items() -> None:
@@ -54,8 +57,11 @@ def test_a_message_may_leave_out_its_type_and_have_a_string_for_content(role: st
 
     kind = "output_text" if role == "assistant" else "input_text"
     assert (item["role"], item["status"], item["content"][0]["type"], item["content"][0]["text"]) == (
-        role, "completed", kind, "x",
-    )  # fmt: skip
+        role,
+        "completed",
+        kind,
+        "x",
+    )
 
 
 @pytest.mark.parametrize("kind", ["input_text", "output_text", "text", "summary_text", "reasoning_text"])
@@ -134,7 +140,7 @@ def test_what_comes_in_as_history_is_over(given_: str | None, kept: str) -> None
         ({"type": "web_search_call", "status": "completed"}, "ws_"),
         ({"type": "computer_call_output", "call_id": "c", "output": {}}, "item_"),
     ],
-)  # fmt: skip
+)
 def test_an_item_without_an_id_gets_one_and_one_with_an_id_keeps_it(value: Any, prefix: str) -> None:
     assert one(value)["id"].startswith(prefix)
     assert one({**value, "id": None})["id"].startswith(prefix)
@@ -142,8 +148,9 @@ def test_an_item_without_an_id_gets_one_and_one_with_an_id_keeps_it(value: Any, 
 
 
 @pytest.mark.parametrize(
-    ("given_", "kept"), [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a":1}'), (None, "{}"), ("", "{}"), ("{cut", "{cut"), (" {} ", " {} ")]
-)  # fmt: skip
+    ("given_", "kept"),
+    [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a":1}'), (None, "{}"), ("", "{}"), ("{cut", "{cut"), (" {} ", " {} ")],
+)
 def test_arguments_come_as_text_an_object_or_not_at_all(given_: Any, kept: str) -> None:
     assert one({"type": "function_call", "call_id": "c", "name": "f", "arguments": given_})["arguments"] == kept
 
@@ -164,10 +171,13 @@ def test_missing_arguments_are_an_empty_object() -> None:
         ([{"type": "text", "text": "x"}], [{"type": "input_text", "text": "x"}]),
         ([{"type": "refusal", "refusal": "x"}], [{"type": "input_text", "text": "x"}]),
         ([{"type": "input_image", "image_url": PNG}], [{"type": "input_image", "image_url": PNG, "detail": "auto"}]),
-        ([{"type": "image_url", "image_url": {"url": PNG, "detail": "low"}}], [{"type": "input_image", "image_url": PNG, "detail": "low"}]),
+        (
+            [{"type": "image_url", "image_url": {"url": PNG, "detail": "low"}}],
+            [{"type": "input_image", "image_url": PNG, "detail": "low"}],
+        ),
         ([], []),
     ],
-)  # fmt: skip
+)
 def test_an_output_is_a_string_or_a_list_of_parts(kind: str, given_: Any, kept: Any) -> None:
     assert one({"type": kind, "call_id": "c", "output": given_})["output"] == kept
 
@@ -228,8 +238,12 @@ def test_a_bare_part_is_a_user_s_message_around_it(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("part", "message"),
-    [({"type": "input_image"}, "image_url"), ({"type": "input_image", "image_url": ""}, "image_url"), ({"type": "input_file"}, "file_data")],
-)  # fmt: skip
+    [
+        ({"type": "input_image"}, "image_url"),
+        ({"type": "input_image", "image_url": ""}, "image_url"),
+        ({"type": "input_file"}, "file_data"),
+    ],
+)
 def test_a_picture_or_file_that_is_none_is_refused_with_its_place(part: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message) as caught:
         one({"role": "user", "content": ["a", part]})
@@ -264,20 +278,26 @@ citations = st.lists(st.builds(w.UrlCitation, text, text, st.just(0), st.just(1)
 emitted = st.one_of(
     st.builds(w.Message, ids, done, st.just("user"), st.lists(st.builds(w.InputText, text), min_size=1, max_size=2)),
     st.builds(
-        w.Message, ids, done, st.just("assistant"),
+        w.Message,
+        ids,
+        done,
+        st.just("assistant"),
         st.lists(st.builds(w.OutputText, text) | st.builds(w.RefusalPart, text), min_size=1, max_size=2),
         st.just(msgspec.UNSET) | st.sampled_from(["commentary", "final_answer"]),
     ),
     st.builds(
-        w.Reasoning, ids, st.lists(st.builds(w.SummaryText, text), max_size=2),
-        st.just(msgspec.UNSET) | st.lists(st.builds(w.ReasoningText, text), min_size=1, max_size=2), status=done,
+        w.Reasoning,
+        ids,
+        st.lists(st.builds(w.SummaryText, text), max_size=2),
+        st.just(msgspec.UNSET) | st.lists(st.builds(w.ReasoningText, text), min_size=1, max_size=2),
+        status=done,
     ),
     st.builds(w.FunctionCall, ids, ids, ids, st.just("{}") | st.just('{"a": 1}'), done, st.just(msgspec.UNSET) | ids),
     st.builds(w.FunctionCallOutput, ids, ids, text | st.lists(st.builds(w.InputText, text), max_size=2), done),
     st.builds(w.CustomToolCall, ids, ids, ids, text, done),
     st.builds(w.ToolSearchCall, ids, ids, st.just({"q": "x"}), done),
     st.fixed_dictionaries({"type": st.just("web_search_call"), "id": ids, "status": st.just("completed")}),
-)  # fmt: skip
+)
 
 
 def read(item: w.Item) -> Any:
@@ -292,10 +312,18 @@ def test_an_item_that_we_emit_comes_back_as_the_same_item(item: w.Item) -> None:
 messy = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "system"])},
     optional={
-        "type": st.just("message"), "status": st.none() | text, "id": st.none() | ids, "extra": text,
-        "content": text | st.lists(st.fixed_dictionaries({"type": st.sampled_from(["text", "input_text", "output_text"]), "text": text}), min_size=1, max_size=3),
+        "type": st.just("message"),
+        "status": st.none() | text,
+        "id": st.none() | ids,
+        "extra": text,
+        "content": text
+        | st.lists(
+            st.fixed_dictionaries({"type": st.sampled_from(["text", "input_text", "output_text"]), "text": text}),
+            min_size=1,
+            max_size=3,
+        ),
     },
-).filter(lambda item: "content" in item)  # fmt: skip
+).filter(lambda item: "content" in item)
 
 
 @given(st.lists(messy, max_size=4))

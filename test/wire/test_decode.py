@@ -151,13 +151,32 @@ def test_a_wrong_value_inside_an_object_is_told_with_its_path(body: Any, param: 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b" ", b"{", b"[", b"nonsense", b"[]", b"5", b"null", b'"input"', b"{'input': 'hi'}", b'{"input": "hi",}',
-        b'{"input": NaN}', b'{"temperature": Infinity}', b'{"input": "\xff"}', b'\xef\xbb\xbf{"input": "hi"}',
-        b'{"input": "\\ud83d"}', b'{"input": "\\ude00"}', b'{"input": "\\ud83d x"}', b'{"input": "a\nb"}',
-        b'{"input": ' + b"[" * 100_000, b'{"input": [' + b'{"a":' * 50_000, b'{"input": "hi"} {}', b'{"input": 01}',
+        b"",
+        b" ",
+        b"{",
+        b"[",
+        b"nonsense",
+        b"[]",
+        b"5",
+        b"null",
+        b'"input"',
+        b"{'input': 'hi'}",
+        b'{"input": "hi",}',
+        b'{"input": NaN}',
+        b'{"temperature": Infinity}',
+        b'{"input": "\xff"}',
+        b'\xef\xbb\xbf{"input": "hi"}',
+        b'{"input": "\\ud83d"}',
+        b'{"input": "\\ude00"}',
+        b'{"input": "\\ud83d x"}',
+        b'{"input": "a\nb"}',
+        b'{"input": ' + b"[" * 100_000,
+        b'{"input": [' + b'{"a":' * 50_000,
+        b'{"input": "hi"} {}',
+        b'{"input": 01}',
     ],
     ids=lambda body: repr(body[:24]),
-)  # fmt: skip
+)
 def test_a_body_that_is_no_json_object_is_the_client_s_mistake(body: bytes) -> None:
     error = refuse(body)
 
@@ -177,9 +196,13 @@ def test_of_a_key_said_twice_the_last_one_holds() -> None:
 
 def test_unknown_keys_are_ignored_everywhere() -> None:
     body = {
-        "input": "hi", "client_metadata": {"a": 1}, "reasoning": {"context": "x"}, "text": {"x": 1},
-        "include": ["something.new"], "stream_options": {"x": 1},
-    }  # fmt: skip
+        "input": "hi",
+        "client_metadata": {"a": 1},
+        "reasoning": {"context": "x"},
+        "text": {"x": 1},
+        "include": ["something.new"],
+        "stream_options": {"x": 1},
+    }
 
     assert decode_create(json.dumps(body).encode()).include == ["something.new"]
 
@@ -192,8 +215,15 @@ def test_a_text_above_the_specification_s_limit_is_too_large_and_one_at_it_is_no
     assert (type(error), error.status, error.param) == (ContentTooLarge, 413, "input")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(WRONG)) | st.text(max_size=4), inner, max_size=3)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(sorted(WRONG)) | st.text(max_size=4), inner, max_size=3)
+        ),
+    )
+)
 def test_any_json_is_a_request_or_the_client_s_mistake(value: Any) -> None:
     try:
         request = decode_create(msgspec.json.encode(value))
@@ -264,7 +294,7 @@ def refuse_item(value: Any) -> InvalidRequest:
         ({"type": "item_reference", "id": ""}, "input[3].id"),
         ({"type": "input_image", "image_url": 5}, "input[3].image_url"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_item_is_told_with_its_path(value: Any, param: str) -> None:
     error = refuse_item(value)
 

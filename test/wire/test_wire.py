@@ -84,9 +84,17 @@ def test_an_item_tells_its_type_id_and_call_id(item: w.Item) -> None:
 )
 def test_calls_and_outputs_are_told_apart(kind: str, is_call: bool, is_output: bool) -> None:
     written: dict[str, Any] = {
-        "type": kind, "id": "x", "name": "f", "arguments": "{}", "input": "", "output": "", "status": "completed",
-        "role": "user", "content": [], "tools": [],
-    }  # fmt: skip
+        "type": kind,
+        "id": "x",
+        "name": "f",
+        "arguments": "{}",
+        "input": "",
+        "output": "",
+        "status": "completed",
+        "role": "user",
+        "content": [],
+        "tools": [],
+    }
     if kind != "web_search_call":
         written["call_id"] = "call_1"
     item = w.decode_item(msgspec.json.encode(written))

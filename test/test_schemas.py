@@ -1,0 +1,190 @@
+"""Schemas are judged before anything runs, in bounded time, and nothing they name is ever fetched or opened."""
+
+import builtins
+import socket
+from typing import Any
+
+import pytest
+
+from mellea_responses.errors import InvalidRequest
+from mellea_responses.schemas import Schema
+
+
+def refuse(schema: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        Schema(schema, "text.format.schema")
+    return caught.value
+
+
+@pytest.fixture(autouse=True)
+def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a file or a socket here fails the test."""
+
+    def never(*_args: object, **_more: object) -> None:
+        raise AssertionError("a schema made somebody open something")
+
+    monkeypatch.setattr(socket, "socket", never)
+    monkeypatch.setattr(socket, "create_connection", never)
+    monkeypatch.setattr(builtins, "open", never)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "#/$defs/nowhere",
+        "#nowhere",
+        "other.json",
+        "https://example.org/schema.json",
+        "http://127.0.0.1:1/schema.json",
+        "file:///etc/passwd",
+        "ftp://example.org/x",
+        "urn:example:x",
+    ],
+)
+@pytest.mark.parametrize("place", ["root", "nested", "allOf"])
+def test_a_reference_to_nowhere_or_outside_is_refused_and_not_followed(reference: str, place: str) -> None:
+    ref = {"$ref": reference}
+    schema = {"root": ref, "nested": {"properties": {"a": ref}}, "allOf": {"allOf": [{"type": "object"}, ref]}}[place]
+
+    assert refuse(schema).param.startswith("text.format.schema")
+
+
+def test_the_meta_schema_may_be_named_and_references_inside_are_followed() -> None:
+    tree = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
+        },
+    }
+
+    assert Schema(tree, "x").complaint({"next": {"next": {}}}) is None
+    assert Schema(tree, "x").complaint({"next": {"nest": {}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "nonsense"}, ".type"),
+        ({"properties": {"a": {"type": 5}}}, ".properties.a.type"),
+        ({"required": "a"}, ".required"),
+        ({"anyOf": []}, ".anyOf"),
+        ({"anyOf": [{}, {"minLength": -1}]}, ".anyOf[1].minLength"),
+        ({"properties": []}, ".properties"),
+    ],
+)
+def test_what_is_no_schema_is_told_with_its_path(schema: Any, place: str) -> None:
+    assert refuse(schema).param == f"text.format.schema{place}"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "[", "a{2,1}", "*a", "a**", "(?P<x", "\\", "+", "a|*", "(?", "^*", "[z-a]", "(*)"]
+)
+def test_a_pattern_that_cannot_compile_is_refused(pattern: str) -> None:
+    assert refuse({"properties": {"a": {"type": "string", "pattern": pattern}}}).param.startswith("text.format.schema")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^a+$",
+        "[*+?]",
+        "\\*",
+        "a{2,3}",
+        "(?:a|b)*",
+        "(?=a)a",
+        "^(?!x).*$",
+        "a|b",
+        "",
+        "[]a]",
+        "\\d{4}-\\d{2}",
+        "x?",
+        "(a+)+$",
+    ],
+)
+def test_a_pattern_that_can_is_taken(pattern: str) -> None:
+    Schema({"type": "string", "pattern": pattern}, "x")
+
+
+def test_a_key_pattern_is_judged_too() -> None:
+    assert refuse({"patternProperties": {"(": {}}}).param.startswith("text.format.schema")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a{1000}){1000}{1000}", "((((a{99}){99}){99}){99}){99}", "a" * 5000, "(" * 2000 + "a" + ")" * 2000]
+)
+def test_a_pattern_that_would_explode_is_refused_at_once(pattern: str) -> None:
+    refuse({"type": "string", "pattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)+$", "^(?=(a+)+$).*b", "(a*)*\\1b"])
+def test_a_runaway_pattern_is_over_soon(pattern: str) -> None:
+    complaint = Schema({"type": "string", "pattern": pattern}, "x").complaint("a" * 5000 + "!")
+
+    assert complaint
+    assert len(complaint) < 500
+
+
+def test_depth_is_no_way_to_overflow_the_stack() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(50_000):
+        deep = {"not": deep}
+    try:
+        refuse(deep)
+    finally:
+        while deep:  # or the interpreter overflows when it lets go of it
+            deep = deep.pop("not")
+
+
+def test_a_moderately_deep_schema_is_fine() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(30):
+        schema = {"type": "object", "properties": {"a": schema}}
+
+    assert Schema(schema, "x").complaint({"a": 5})
+
+
+def test_a_huge_schema_is_refused() -> None:
+    assert "larger" in refuse({"enum": ["x" * 1000] * 600}).message
+
+
+def test_an_endless_reference_is_refused_or_harmless() -> None:
+    try:
+        complaint = Schema({"$ref": "#"}, "x").complaint({"a": 1})
+    except InvalidRequest:
+        return
+    assert complaint is None or isinstance(complaint, str)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": 1.5}, {"enum": "x"}, {"$id": "http://[bad"}, {"$schema": "https://example.org/own"}, {"$ref": 5}],
+)
+def test_strange_schemas_are_taken_or_refused_and_nothing_else(schema: Any) -> None:
+    try:
+        Schema(schema, "x").complaint({})
+    except InvalidRequest as error:
+        assert error.param.startswith("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [({"n": "1"}, "n"), ({}, "n"), ({"n": 1, "list": [1, "x"]}, "list[1]"), (5, "object")],
+)
+def test_a_complaint_is_one_short_sentence_with_the_place(value: Any, words: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "list": {"items": {"type": "integer"}}},
+        "required": ["n"],
+    }
+
+    complaint = Schema(schema, "x").complaint(value)
+
+    assert complaint is not None
+    assert words in complaint
+    assert "\n" not in complaint
+
+
+def test_what_fits_has_no_complaint() -> None:
+    assert Schema({"type": "object"}, "x").complaint({"a": [1, None, "x"]}) is None
+    assert Schema({}, "x").complaint(None) is None
