@@ -1,0 +1,14 @@
+"""Asks once and prints the answer."""
+
+import os
+
+from openai import OpenAI
+
+client = OpenAI(
+    base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+    api_key=os.environ.get("OPENAI_API_KEY", "unused"),
+)
+model = os.environ.get("OPENAI_MODEL", "local")
+
+response = client.responses.create(model=model, input="Hello!")
+print(response.output_text)
