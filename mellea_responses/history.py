@@ -10,7 +10,7 @@ from mellea_responses.links import Find, Links
 from mellea_responses.live import LiveCalls
 from mellea_responses.normalize.items import Trigger
 from mellea_responses.normalize.request import Normalized
-from mellea_responses.normalize.tools import merge_tools, normalize_loose_tools
+from mellea_responses.normalize.tools import merge_tools, normalize_choice, normalize_loose_tools
 from mellea_responses.store import Store
 from mellea_responses.turn import Turn
 from mellea_responses.wire.items import AdditionalTools, Item, ToolSearchOutput
@@ -44,7 +44,10 @@ async def complete(request: Normalized, owner: str, past: Past, store: Store, fi
     if not history and not items:
         raise InvalidRequest("input must not be empty.", param="input")
     tools = _with_found_tools(request, history)
-    return replace(request, history=history, parent=past.parent, input=items, tools=tools, compact=compact)
+    choice = normalize_choice(request.request.tool_choice, tools, request.unsupported_tools)
+    return replace(
+        request, history=history, parent=past.parent, input=items, tools=tools, tool_choice=choice, compact=compact
+    )
 
 
 async def chain(previous: str, owner: str, store: Store, local: Local | None = None) -> Past:

@@ -6,11 +6,20 @@ to it. While the call is live both work as if nothing had been left out.
 
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from cachetools import TLRUCache
 
-from mellea_responses.wire.items import FunctionCall, Item, Reasoning, is_call, item_call_id
+from mellea_responses.wire.items import (
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    Reasoning,
+    ToolSearchCall,
+    is_call,
+    item_call_id,
+)
 
 MAX_CALLS = 20_000
 
@@ -24,10 +33,29 @@ class LiveCall(NamedTuple):
 
     def unchanged(self, item: Item) -> bool:
         """Whether the client gives the call back as it was made; an edited one is the client's own truth."""
-        ours = self.call
-        if isinstance(ours, FunctionCall) and isinstance(item, FunctionCall):
-            return (ours.name, ours.arguments) == (item.name, item.arguments)
-        return type(ours) is type(item)
+        return type(self.call) is type(item) and _asked(self.call) == _asked(item)
+
+
+def _asked(call: Item) -> Any:
+    """What a call asks for. Some clients parse arguments and write them anew, which changes nothing."""
+    match call:
+        case FunctionCall(name=name, arguments=arguments):
+            return (name, _canonical(arguments))
+        case CustomToolCall(name=name, input=text):
+            return (name, text)
+        case ToolSearchCall(arguments=arguments):
+            return arguments
+        case dict():
+            return {key: value for key, value in call.items() if key not in ("id", "status")}
+        case _:
+            return None
+
+
+def _canonical(arguments: str) -> bytes | str:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return arguments
 
 
 class LiveCalls:

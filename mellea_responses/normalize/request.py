@@ -52,7 +52,8 @@ def normalize(request: CreateResponse, *, reject_unsupported: bool = False) -> N
         loose=loose,
         instructions=request.instructions,
         tools=tools,
-        tool_choice=normalize_choice(request.tool_choice, tools, unsupported),
+        # A chain may have found tools that the choice names; `history` judges it when they are known.
+        tool_choice="auto" if _chained(request) else normalize_choice(request.tool_choice, tools, unsupported),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
         format=normalize_format(request),
@@ -62,20 +63,23 @@ def normalize(request: CreateResponse, *, reject_unsupported: bool = False) -> N
 
 
 def _check_start(request: CreateResponse) -> None:
-    chained = request.previous_response_id is not None or request.conversation is not None
     if request.previous_response_id is not None and request.conversation is not None:
         raise InvalidRequest(
             "previous_response_id and conversation cannot be used together.", param="previous_response_id"
         )
     if request.input is None:
         raise InvalidRequest("Missing required field `input`: a string or a list of items.", param="input")
-    if request.input == [] and not chained:
+    if request.input == [] and not _chained(request):
         raise InvalidRequest("input must not be an empty list.", param="input")
     for key in request.metadata or {}:
         if len(key) > 64:
             raise InvalidRequest("Keys of metadata may have 64 characters at most.", param="metadata")
     if "chat_template" in (request.chat_template_kwargs or {}):
         raise InvalidRequest("A chat template comes from the model only.", param="chat_template_kwargs.chat_template")
+
+
+def _chained(request: CreateResponse) -> bool:
+    return request.previous_response_id is not None or request.conversation is not None
 
 
 def _tool_path(request: CreateResponse, kind: str) -> str:
