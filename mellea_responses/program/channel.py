@@ -16,13 +16,26 @@ class Gone(BaseException):
     """Nobody listens any more. Not an `Exception`: a program's own `except Exception` must not swallow it."""
 
 
+class ProgramEnded(RuntimeError):
+    """The program raised what would end a task or a process of ours; here it only fails."""
+
+
+def as_failure(error: BaseException) -> Exception:
+    """What a program raised, in a form that a task can raise."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    failure = ProgramEnded(f"the program raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
 class Channel:
     """One speaker on any thread, one listener on the loop that made it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._steps: deque[Step] = deque()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._lock = threading.Lock()
         self._room = threading.Event()
         self._ready = asyncio.Event()
@@ -60,7 +73,7 @@ class Channel:
 
     def end(self, error: BaseException | None = None) -> None:
         """The speaker is done, or failed with `error`, which the listener will raise."""
-        self._error, self._ended = error, True
+        self._error, self._ended = as_failure(error) if error is not None else None, True
         self._wake()
 
     def leave(self) -> None:
@@ -83,7 +96,7 @@ class Channel:
         """Steps, as many at a time as are ready.
 
         Raises:
-            BaseException: what the speaker failed with.
+            Exception: what the speaker failed with.
         """
         while True:
             await self._ready.wait()

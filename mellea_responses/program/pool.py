@@ -37,6 +37,15 @@ class ThreadPool:
         """Slots in use, abandoned ones included."""
         return self._busy
 
+    def check(self) -> None:
+        """Raises what `submit` would raise now.
+
+        Raises:
+            Busy: every slot is taken.
+        """
+        if self._busy >= self._size:
+            raise Busy(f"All {self._size} program threads are busy. Try again shortly.")
+
     def submit(self, job: Callable[[], None]) -> None:
         """Runs `job` on a thread.
 
@@ -44,8 +53,7 @@ class ThreadPool:
             Busy: every slot is taken.
         """
         with self._lock:
-            if self._busy >= self._size:
-                raise Busy(f"All {self._size} program threads are busy. Try again shortly.")
+            self.check()
             self._busy += 1
             if self._busy > self._threads:
                 self._threads += 1
@@ -57,6 +65,8 @@ class ThreadPool:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
+            except BaseException:  # the thread must outlive whatever a job does
+                logger.exception("a program's thread failed")
             finally:
                 with self._lock:
                     self._busy -= 1

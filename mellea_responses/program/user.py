@@ -14,7 +14,7 @@ from typing import Any
 
 from mellea_responses.errors import ApiError
 from mellea_responses.program.call import Signature
-from mellea_responses.program.channel import Channel, Gone
+from mellea_responses.program.channel import Channel, Gone, as_failure
 from mellea_responses.program.pool import ProgramLoop, ThreadPool
 from mellea_responses.program.returns import to_steps
 from mellea_responses.settings import Settings
@@ -58,7 +58,12 @@ class UserProgram:
         self._async = inspect.iscoroutinefunction(_function(serve)) or inspect.isasyncgenfunction(_function(serve))
 
     async def check(self, turn: Turn, owner: str) -> Facts | None:
-        """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
+        """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell.
+
+        Without a free thread the answer is refused here, while it can still be a plain 429.
+        """
+        if not self._async:
+            self._pool.check()
         if self._check is None:
             return None
         try:
@@ -146,9 +151,9 @@ class UserProgram:
                 async with self._turnstile:
                     await _speak_async(self._signature.call(current.turn), channel)
             channel.end()
-        except (Gone, asyncio.CancelledError):
+        except Gone:
             channel.end()
-        except BaseException as exc:  # as in a thread
+        except BaseException as exc:  # as in a thread; a cancellation, too, unless it is ours
             channel.end(exc)
 
     def close(self) -> None:
@@ -204,8 +209,8 @@ def _report(check: Any, turn: Turn, loop: asyncio.AbstractEventLoop, answer: "as
         facts = check(turn)
         if inspect.isawaitable(facts):
             facts = asyncio.run(_await(facts))
-    except Exception as exc:  # told to the request that waits
-        result: tuple[Any, BaseException | None] = (None, exc)
+    except BaseException as exc:  # told to the request that waits
+        result: tuple[Any, BaseException | None] = (None, as_failure(exc))
     else:
         result = (facts, None)
     with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
