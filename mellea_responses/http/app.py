@@ -7,7 +7,7 @@ from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 
-from mellea_responses.http import conversations, models, responses
+from mellea_responses.http import chat, conversations, models, responses
 from mellea_responses.http.errors import handle
 from mellea_responses.http.security import doors
 from mellea_responses.http.websocket import responses_socket
@@ -46,6 +46,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
             responses.remove,
             responses.input_items,
             responses_socket,
+            chat.create,
             *conversations.ROUTES,
             models.models,
             models.model,

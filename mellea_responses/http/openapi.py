@@ -66,4 +66,21 @@ def _schemas() -> Json:
         },
         "required": ["data"],
     }
+    schemas["ChatServerSentEvent"] = {
+        "title": "ChatServerSentEvent",
+        "description": "One event of a chat's stream, without a name. An error ends the chunks; last comes `[DONE]`.",
+        "type": "object",
+        "properties": {
+            "data": {
+                "anyOf": [
+                    {"const": "[DONE]"},
+                    *(
+                        {"type": "string", "contentMediaType": "application/json", "contentSchema": ref(name)}
+                        for name in ("ChatChunk", "ErrorAnswer")
+                    ),
+                ]
+            }
+        },
+        "required": ["data"],
+    }
     return schemas

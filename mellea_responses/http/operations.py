@@ -13,11 +13,15 @@ MAKING = (*BODY, errors.NotFound, errors.Conflict, errors.Busy, errors.Draining)
 READING = (errors.InvalidRequest, errors.NotFound)
 
 
-def _made() -> Json:
-    made = answer("The response, or its events.", ref("Response"), "x-mellea-unsupported-tools")
+def _made(description: str, whole: str, event: str) -> Json:
+    made = answer(description, ref(whole), "x-mellea-unsupported-tools")
     # OpenAPI 3.1 cannot describe a sequence; as tools read it, and 3.2 says it, this is one event of the stream.
-    made["content"]["text/event-stream"] = {"schema": ref("ServerSentEvent")}
+    made["content"]["text/event-stream"] = {"schema": ref(event)}
     return made
+
+
+def _response() -> Json:
+    return _made("The response, or its events.", "Response", "ServerSentEvent")
 
 
 def _in_path(name: str, description: str) -> list[Json]:
@@ -55,7 +59,25 @@ def operations() -> Json:
             "post": operation(
                 "create_response",
                 "Makes a response: as JSON, or as events with `stream: true`.",
-                _made(),
+                _response(),
+                *MAKING,
+                body=ref("CreateResponse"),
+            )
+        },
+        "/responses/compact": {
+            "post": operation(
+                "compact_response",
+                "Folds a conversation into one sealed item.",
+                answer("What to continue from.", ref("CompactedResponse")),
+                *MAKING,
+                body=ref("CreateResponse"),
+            )
+        },
+        "/responses/input_tokens": {
+            "post": operation(
+                "count_input_tokens",
+                "How many tokens a request would really feed.",
+                answer("The count.", ref("InputTokens")),
                 *MAKING,
                 body=ref("CreateResponse"),
             )
@@ -65,7 +87,7 @@ def operations() -> Json:
             "get": operation(
                 "get_response",
                 "A stored response: the object, or with `stream=true` its events.",
-                _made(),
+                _response(),
                 *READING,
                 query=_STREAM,
             ),
@@ -96,6 +118,15 @@ def operations() -> Json:
             ),
         },
         **_conversations(),
+        "/chat/completions": {
+            "post": operation(
+                "create_chat_completion",
+                "Makes an answer to a chat: as JSON, or as chunks with `stream: true`.",
+                _made("The answer, or its chunks.", "ChatCompletion", "ChatServerSentEvent"),
+                *MAKING,
+                body=ref("CreateChat"),
+            )
+        },
         "/models": {"get": operation("list_models", "Every served name.", answer("The list.", ref("ModelList")))},
         "/models/{model}": {
             **model,

@@ -22,6 +22,7 @@ from mellea_responses.service import Service
 from mellea_responses.turn import Turn
 from mellea_responses.wire.decode import decode_create
 from mellea_responses.wire.response import DeletedResponse
+from mellea_responses.wire.response import Response as Answer
 
 AnyRequest = Request[Any, Any, Any]
 _encode = msgspec.json.Encoder().encode
@@ -35,16 +36,17 @@ async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Se
     plain = json_body(request, body, service.settings.max_body_bytes)
     decoded = replace(decode_create(plain), generate=None, stream_id=None)  # a socket's own
     run = await service.create(decoded, owner_of(request), request_id(request))
-    headers = {REQUEST_ID: request_id(request), **_unsupported(run.turn)}
+    headers = {REQUEST_ID: request_id(request), **unsupported(run.turn)}
     if run.turn.request.stream:
         body_stream = _attached(run, service.settings.ping_seconds)
         return Stream(body_stream, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
     if run.background:
         return Response(_encode(run.queued), media_type="application/json", headers=headers)
-    return Response(await _result(run, request), media_type="application/json", headers=headers)
+    return Response(_encode(await finished(run, request)), media_type="application/json", headers=headers)
 
 
-def _unsupported(turn: Turn) -> dict[str, str]:
+def unsupported(turn: Turn) -> dict[str, str]:
+    """The header that names the hosted tools nobody here can run."""
     names = [_NOT_IN_A_HEADER.sub("?", name[:64]) for name in turn.unsupported_tools[:32]]
     return {UNSUPPORTED: ", ".join(names)} if names else {}
 
@@ -59,15 +61,15 @@ async def _attached(run: Run, ping: float) -> AsyncIterator[bytes]:
             run.cancel("client left")
 
 
-async def _result(run: Run, request: AnyRequest) -> bytes:
-    """The answer as JSON. The connection is watched meanwhile: nobody to answer, nothing to generate."""
+async def finished(run: Run, request: AnyRequest) -> Answer:
+    """The response at its end. The connection is watched meanwhile: nobody to answer, nothing to generate."""
     gone = asyncio.ensure_future(_disconnected(request))
     answer = asyncio.ensure_future(run.result())
     try:
         await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             run.cancel("client left")
-        return _encode(await answer)
+        return await answer
     finally:
         gone.cancel()
         answer.cancel()

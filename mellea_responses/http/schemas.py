@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import UnsetType
 
-from mellea_responses.wire import conversations, events, items, params, request, response, tools
+from mellea_responses.wire import chat, completion, conversations, events, items, params, request, response, tools
 
 REF = "#/components/schemas/{name}"
 Schema = dict[str, Any]
@@ -62,6 +62,7 @@ _OVERRIDES: dict[str, Mapping[str, Any]] = {
         "input": request.Text | list[InputItem] | None,
         "tools": list[InputTool] | None,
     },
+    "CreateChat": {"tools": list[InputTool] | None},
     "CreateConversation": {"items": list[InputItem] | None},
     "CreateItems": {"items": list[InputItem]},
     "MessageParam": {"content": request.Text | list[InputPart] | None},
@@ -154,12 +155,16 @@ def component_schemas() -> Schema:
     kinds: dict[str, Any] = {
         "Response": written.of(response.Response),
         "DeletedResponse": written.of(response.DeletedResponse),
+        "CompactedResponse": written.of(response.CompactedResponse),
+        "InputTokens": written.of(response.InputTokens),
         "ItemList": written.of(response.ItemList),
         "ModelList": written.of(response.ModelList),
         "ErrorAnswer": written.of(response.ErrorAnswer),
         "ConversationBody": written.of(conversations.ConversationBody),
         "DeletedConversation": written.of(conversations.DeletedConversation),
         "ItemPage": written.of(conversations.ItemPage),
+        "ChatCompletion": written.of(completion.ChatCompletion),
+        "ChatChunk": written.of(completion.ChatChunk),
         "Event": written.members(events.Event),
         "TypedItem": written.members(items.TypedItem),
         "Part": written.members(items.Part),
@@ -168,6 +173,7 @@ def component_schemas() -> Schema:
         "ToolRef": written.of(tools.ToolRef),
         "AllowedTools": written.of(tools.AllowedTools),
         "CreateResponse": read.of(request.CreateResponse),
+        "CreateChat": read.of(chat.CreateChat),
         "CreateConversation": read.of(conversations.CreateConversation),
         "UpdateConversation": read.of(conversations.UpdateConversation),
         "CreateItems": read.of(conversations.CreateItems),
@@ -221,7 +227,11 @@ def _receipt(kinds: list[str], *required: str) -> Schema:
         "title": "Receipt",
         "description": "What a server-side tool left behind, as it came.",
         "type": "object",
-        "properties": {"type": {"enum": kinds}, "id": {"type": "string"} if "id" in required else {}},
+        "properties": {
+            "type": {"enum": kinds},
+            "id": {"type": "string"} if "id" in required else {"type": ["string", "null"]},
+            "call_id": {"type": ["string", "null"]},
+        },
         "required": list(required),
     }
 

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from mellea_responses.program.messages import to_chat_tools
 from mellea_responses.turn import Options, Turn
+from mellea_responses.wire.chat import FromChat
 
 ALWAYS = ("input", "requirements", "model_options")
 BY_NAME = ("format", "client_options", "turn")
@@ -103,9 +104,11 @@ def _choice(turn: Turn) -> Any:
 
 
 def client_options(turn: Turn) -> dict[str, Any]:
-    """What the client sent, without nulls, plus the chat-style keys programs read."""
+    """What the client sent, without nulls, plus the chat-style keys programs read; a chat client's body as it is."""
     import msgspec
 
+    if isinstance(turn.request, FromChat):
+        return {k: v for k, v in msgspec.json.decode(turn.request.body).items() if v is not None}
     sent = {k: v for k, v in msgspec.to_builtins(_plain(turn)).items() if v is not None}
     if turn.options.max_output_tokens is not None:
         sent["max_tokens"] = turn.options.max_output_tokens
