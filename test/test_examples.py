@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+import re
 import runpy
 from pathlib import Path
 
@@ -29,9 +30,9 @@ PRINTS = {
 
 def command(file: Path) -> list[str]:
     """The command in the docstring of an example."""
-    docstring = ast.get_docstring(ast.parse(file.read_text("utf-8")), clean=False) or ""
-    [line] = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
-    return line.split()
+    docstring = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    [written] = re.findall(r"^Serve it with `(.+)`\.$", docstring, re.MULTILINE)
+    return str(written).split()
 
 
 def run(client: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,6 +1,6 @@
 """A refusal before anything is said: `check(turn)` runs before the stream begins, so what it raises is a plain 400.
 
-mellea-responses serve examples/check/program.py
+Serve it with `mellea-responses serve examples/check/program.py`.
 """
 
 from mellea_responses.errors import InvalidRequest

@@ -1,6 +1,6 @@
 """The smallest program: what `serve()` returns is the answer.
 
-mellea-responses serve examples/hello/program.py
+Serve it with `mellea-responses serve examples/hello/program.py`.
 """
 
 

@@ -2,7 +2,7 @@
 
 The client sends only what is new; the server puts the chain in front of it.
 
-    mellea-responses serve examples/history/program.py --response-ttl 600
+Serve it with `mellea-responses serve examples/history/program.py --response-ttl 600`.
 """
 
 from mellea_responses.wire.items import Message

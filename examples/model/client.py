@@ -1,6 +1,6 @@
 """A model without a program: two turns, streamed. There is no code on the server's side.
 
-mellea-responses serve
+Serve it with `mellea-responses serve`.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A plain generator does the same; it runs in a thread instead of a loop.
 
-    mellea-responses serve examples/streaming/program.py
+Serve it with `mellea-responses serve examples/streaming/program.py`.
 """
 
 import asyncio

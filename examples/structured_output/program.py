@@ -3,7 +3,7 @@
 `format` is the client's schema as a pydantic class, for handing on to a model. Whatever is returned is checked against
 the schema when it is strict: a client never gets an answer of another form.
 
-    mellea-responses serve examples/structured_output/program.py
+Serve it with `mellea-responses serve examples/structured_output/program.py`.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 `turn.tools` is what the client declared; a call of anything else would not get past the guard.
 
-    mellea-responses serve examples/tool_calling/program.py
+Serve it with `mellea-responses serve examples/tool_calling/program.py`.
 """
 
 import json
