@@ -205,6 +205,8 @@ class Service:
 
         run = Run(turn, current, builder, guard, settle, request_id=request_id, background=base.background)
         self.runs.add(run)
+        if self.settings.log_bodies:
+            logger.info("%s was asked %s", run.id, _encode(turn.request).decode())
         run.start(program)
         return run
 
@@ -244,6 +246,8 @@ class Service:
             if turn.conversation is not None:
                 self.conversations.release(owner, turn.conversation)
             self.runs.remove(run)
+            if self.settings.log_bodies:
+                logger.info("%s answered %s", run.id, _encode(run.response).decode())
             log_access(run)
 
     # What is stored.

@@ -1,7 +1,9 @@
 """Who may knock: on loopback only requests meant for this machine, with keys only their owners, no foreign pages."""
 
+import hashlib
 import ipaddress
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,8 +39,15 @@ def host_name(header: str) -> str:
 
 def doors(settings: Settings) -> Callable[[ASGIApp], "Doors"]:
     """The middleware for these settings; all routes share the keys, since owners hang on their secret."""
-    keys = Keys(settings.api_keys)
+    keys = Keys(settings.api_keys, owner_secret(settings))
     return lambda app: Doors(app, settings, keys)
+
+
+def owner_secret(settings: Settings) -> bytes | None:
+    """What names owners: from the seal key's file where there is one, so that its seals open after a restart."""
+    if settings.seal_key is None:
+        return None
+    return hashlib.sha256(b"owners" + Path(settings.seal_key).read_bytes()).digest()
 
 
 class Doors:
@@ -71,8 +80,8 @@ class Doors:
         await self._app(scope, receive, send)
 
     def _judge(self, scope: Scope) -> None:
-        host = _header(scope, b"host")
-        if self._loopback and host is not None and not is_loopback(host_name(host)):
+        hosts = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+        if self._loopback and not all(is_loopback(host_name(host)) for host in hosts):
             raise Forbidden("This server answers only to requests for this machine (Host: 127.0.0.1 or localhost).")
         if self._keys and scope["path"] not in OPEN:
             scope["state"]["owner"] = self._keys.owner(_header(scope, b"authorization"))
