@@ -107,9 +107,17 @@ def normalize_item(item: p.ItemParam | w.Receipt, path: str) -> InputItem:
                 id=new_item_id("message"), status="completed", role="user", content=[_part(item, "user", path)]
             )
         case dict():
-            return item if isinstance(item.get("id"), str) else {**item, "id": new_item_id(str(item["type"]))}
+            return _receipt(item, path)
         case _:
             assert_never(item)
+
+
+def _receipt(item: w.Receipt, path: str) -> w.Receipt:
+    """A hosted tool's item as it came, but that its ids must be ids."""
+    for key in ("id", "call_id"):
+        if not isinstance(item.get(key), str | None):
+            raise InvalidRequest(f"`{key}` must be a string.", param=f"{path}.{key}")
+    return item if item.get("id") else {**item, "id": new_item_id(str(item["type"]))}
 
 
 def _id(given: str | None, kind: str) -> str:

@@ -6,13 +6,13 @@ that the server gave out.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mellea_responses.turn import Call, CallArgs, CallEnd, ItemDone, Step, Text, Thought
+from mellea_responses.turn import Call, CallArgs, CallEnd, ItemDone, Step, Text, Thought, Turn, current_run
 from support.raw import Answer, Request, post
 from support.stand_in import Json
 
@@ -63,13 +63,17 @@ def _read(path: Path) -> Fixture:
 class Speaker:
     """A program whose next words can be set; without any it does as it is asked, see `support.obedient`."""
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: Callable[[Turn], Iterator[Step]]) -> None:
         self.script: list[Step] | None = None
-        self.turns: list[Any] = []
+        self.turns: list[Turn] = []
+        self.ids: list[str] = []  # of every response it has spoken for
         self._answer = answer
 
-    def serve(self, input: Any, turn: Any) -> Iterator[Step]:
+    def serve(self, input: Any, turn: Turn) -> Iterator[Step]:
+        run = current_run.get()
+        assert run is not None
         self.turns.append(turn)
+        self.ids.append(run.response_id)
         yield from self._answer(turn) if self.script is None else self.script
 
 

@@ -22,21 +22,33 @@ _DEPTHS = (1, 30, 3000)
 
 @dataclass(frozen=True)
 class Mutation:
-    """One wrong body: what was done, where, and the bytes that go out."""
+    """One wrong body: what is done and where. The bytes are only made when they are asked for."""
 
     kind: str
     path: Path
-    content: bytes
+    body: Any
+    change: "Change"
 
     def __str__(self) -> str:
         return f"{self.kind} {show(self.path)}"
+
+    @property
+    def content(self) -> bytes:
+        """The bytes that go out."""
+        made = deepcopy(self.body)
+        self.change(get(made, self.path[:-1]), self.path[-1])
+        return _encode(made)
+
+
+Change = Callable[[Any, Any], None]
+"""Changes one entry of a list or an object in place."""
 
 
 def mutations(body: Any) -> Iterator[Mutation]:
     """Every mutation of every field."""
     for path in places(body):
-        for kind, made in _at(body, path):
-            yield Mutation(kind, path, _encode(made))
+        for kind, change in _changes(get(body, path)):
+            yield Mutation(kind, path, body, change)
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -47,21 +59,23 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from places(inner, (*path, key))
 
 
-def _at(body: Any, path: Path) -> Iterator[tuple[str, Any]]:
-    *_, key = path
-    old = get(body, path)
-    yield "drop", _changed(body, path, lambda parent: parent.pop(key))
+def _changes(old: Any) -> Iterator[tuple[str, Change]]:
+    yield "drop", lambda parent, key: parent.pop(key)
     if old is not None:
-        yield "null", _set(body, path, None)
+        yield "null", _put(None)
     for other in _OTHERS:
         if type(other) is not type(old) or not other:
-            yield f"retype to {json.dumps(other)}", _set(body, path, other)
-    yield "duplicate", _changed(body, path, lambda parent: _duplicate(parent, key))
-    yield from _reorder(body, path, old)
+            yield f"retype to {json.dumps(other)}", _put(other)
+    yield "duplicate", _duplicate
+    yield from _reorder(old)
     for depth in _DEPTHS:
-        yield f"nest in {depth} lists", (_set(body, path, _Nested(old, depth, "[", "]")))
-        yield f"nest in {depth} objects", (_set(body, path, _Nested(old, depth, '{"type":', "}")))
-    yield from _enlarge(body, path, old)
+        yield f"nest in {depth} lists", _put(_Nested(old, depth, "[", "]"))
+        yield f"nest in {depth} objects", _put(_Nested(old, depth, '{"type":', "}"))
+    yield from _enlarge(old)
+
+
+def _put(value: Any) -> Change:
+    return lambda parent, key: parent.__setitem__(key, value)
 
 
 def _duplicate(parent: Any, key: Any) -> None:
@@ -71,28 +85,36 @@ def _duplicate(parent: Any, key: Any) -> None:
         parent[f"{key}{_TWICE}"] = None
 
 
-def _reorder(body: Any, path: Path, old: Any) -> Iterator[tuple[str, Any]]:
+def _reorder(old: Any) -> Iterator[tuple[str, Change]]:
     if isinstance(old, list) and len(old) > 1:
-        yield "reverse", _set(body, path, old[::-1])
-        yield "rotate", _set(body, path, old[1:] + old[:1])
+        yield "reverse", _put(old[::-1])
+        yield "rotate", _put(old[1:] + old[:1])
     elif isinstance(old, dict) and len(old) > 1:
-        yield "reverse", _set(body, path, dict(reversed(old.items())))
+        yield "reverse", _put(dict(reversed(old.items())))
 
 
-def _enlarge(body: Any, path: Path, old: Any) -> Iterator[tuple[str, Any]]:
+def _enlarge(old: Any) -> Iterator[tuple[str, Change]]:
     if isinstance(old, list):
-        yield "enlarge to 300 times", _set(body, path, old * 300)
+        yield "enlarge to 300 times", _put(old * 300)
     elif isinstance(old, dict):
-        yield "enlarge by 300 keys", _set(body, path, {**old, **{f"key {i}": i for i in range(300)}})
+        yield "enlarge by 300 keys", _put({**old, **{f"key {i}": i for i in range(300)}})
     for big in _SIZES.get(type(old), ()):
-        yield f"enlarge to {str(big)[:20]!r}", _set(body, path, big)
+        yield f"enlarge to {str(big)[:20]!r}", _put(big)
 
 
 class _Nested:
     """A value inside many lists or objects; encoded by hand, since the encoder would not go so deep."""
 
     def __init__(self, value: Any, depth: int, before: str, after: str) -> None:
-        self.text = before * depth + json.dumps(value) + after * depth
+        self._parts = (value, depth, before, after)
+
+    @property
+    def text(self) -> str:
+        value, depth, before, after = self._parts
+        return before * depth + json.dumps(value) + after * depth
+
+    def __deepcopy__(self, memo: Any) -> "_Nested":
+        return self
 
 
 def _encode(body: Any) -> bytes:
@@ -110,16 +132,6 @@ def get(body: Any, path: Path) -> Any:
     for key in path:
         body = body[key]
     return body
-
-
-def _set(body: Any, path: Path, value: Any) -> Any:
-    return _changed(body, path, lambda parent: parent.__setitem__(path[-1], value))
-
-
-def _changed(body: Any, path: Path, change: Callable[[Any], Any]) -> Any:
-    made = deepcopy(body)
-    change(get(made, path[:-1]))
-    return made
 
 
 def show(path: Path) -> str:
