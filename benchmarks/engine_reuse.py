@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/engine_reuse.py --lengths 500 2000
 
 CPU time of the whole process with one thread, in one run: what the request costs from the call to its first batch of
-steps, rendering and tokenising included. The cold run is the first turn of the conversation, so it feeds some tokens
-fewer than the turn it is compared with. Warm turns and bare passes alternate.
+steps, rendering and tokenising included. The cold run is a turn of the same length by an owner who has said nothing yet.
+Warm turns and bare passes alternate.
 """
 
 import argparse
@@ -32,20 +32,26 @@ def conversation(engine: Engine, tokens: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-async def first_token(engine: Engine, messages: list[dict[str, str]]) -> tuple[float, GenerateRequest]:
-    request = GenerateRequest(messages=tuple(messages), options=ONE)
+def turn(history: list[dict[str, str]], n: int, owner: str) -> GenerateRequest:
+    """The next turn. Each answers differently from its first token on, so that all share the history and no more."""
+    said = [{"role": "assistant", "content": ANSWER.format(n=n)}, {"role": "user", "content": QUESTION}]
+    return GenerateRequest(messages=(*history, *said), options=ONE, owner=owner)
+
+
+async def first_token(engine: Engine, request: GenerateRequest) -> float:
     began = time.process_time()
     answer = engine.generate(request)
     await anext(answer)
     spent = time.process_time() - began
     async for _ in answer:
         pass
-    return spent, request
+    return spent
 
 
-def bare(engine: Engine, tokens: tuple[int, ...]) -> float:
+def bare(engine: Engine, request: GenerateRequest) -> float:
     """A forward pass of what a prompt adds to the kept cache, and nothing else."""
-    lease = engine._store.lease("", tokens)
+    tokens = engine._prepare(request).tokens
+    lease = engine._store.lease(request.owner, tokens)
     assert lease is not None
     cache, new = lease.fork(), tokens[lease.length :]
     lease.release()
@@ -55,22 +61,19 @@ def bare(engine: Engine, tokens: tuple[int, ...]) -> float:
 
 
 async def measure(engine: Engine, length: int, rounds: int) -> str:
-    history = conversation(engine, length)
-    cold, request = await first_token(engine, history)
-    fed = int(request.notes["new"])
-    warm, plain, new = [], [], 0
-    for n in range(rounds):
-        # Every turn answers differently from its first token on, so each shares the first turn and no more.
-        said = [{"role": "assistant", "content": ANSWER.format(n=n)}, {"role": "user", "content": QUESTION}]
-        turn = [*history, *said]
-        prompt = engine._prepare(GenerateRequest(messages=tuple(turn), options=ONE))
-        plain.append(bare(engine, prompt.tokens))
-        spent, request = await first_token(engine, turn)
-        warm.append(spent)
-        new = int(request.notes["new"])
-    ratio = statistics.median(warm) / cold
+    history, owner = conversation(engine, length), str(length)
+    first = turn(history, 0, owner)
+    cold = await first_token(engine, first)
+    warm, plain = [], []
+    for n in range(1, rounds + 1):
+        request = turn(history, n, owner)
+        plain.append(bare(engine, request))
+        warm.append(await first_token(engine, request))
+    new, spent = int(request.notes["new"]), statistics.median(warm)
     over = statistics.median(w / p for w, p in zip(warm, plain, strict=True))
-    return f"| {fed} | {new} | {cold:.2f} s | {statistics.median(warm):.3f} s | {ratio:.3f} | {over:.2f} |"
+    return (
+        f"| {int(first.notes['new']) - new} | {new} | {cold:.2f} s | {spent:.3f} s | {spent / cold:.3f} | {over:.2f} |"
+    )
 
 
 async def main() -> None:
