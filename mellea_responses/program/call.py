@@ -8,11 +8,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import asdict
-
-from mellea_responses.program.messages import to_chat_tools
+from mellea_responses.catalog import Catalog
+from mellea_responses.program.messages import offered_name, to_chat_tools
 from mellea_responses.turn import Options, Turn
 from mellea_responses.wire.chat import FromChat
+from mellea_responses.wire.tools import AllowedTools, ToolRef
 
 ALWAYS = ("input", "requirements", "model_options")
 BY_NAME = ("format", "client_options", "turn")
@@ -40,7 +40,9 @@ class Signature:
 
     def __init__(self, serve: Callable[..., Any]) -> None:
         self._serve = serve
-        parameters = inspect.signature(serve).parameters
+        signature = inspect.signature(serve).parameters
+        positional = inspect.Parameter.VAR_POSITIONAL  # `*input` takes nothing by keyword
+        parameters = {name: parameter for name, parameter in signature.items() if parameter.kind is not positional}
         kinds = {p.kind for p in parameters.values()}
         takes_any = inspect.Parameter.VAR_KEYWORD in kinds
         self._names = [name for name in ALWAYS if takes_any or name in parameters]
@@ -97,10 +99,16 @@ def model_options(turn: Turn) -> dict[str, Any]:
 
 
 def _choice(turn: Turn) -> Any:
+    """The choice in chat shape, with the names under which the tools are offered."""
     choice = turn.tool_choice
     if isinstance(choice, str):
         return choice
-    return asdict(choice) if not hasattr(choice, "name") else {"type": "function", "function": {"name": choice.name}}
+    refs, mode = (choice.tools, choice.mode) if isinstance(choice, AllowedTools) else ([choice], "required")
+    tools = [tool for tool in Catalog(turn.tools) if any(tool.is_meant_by(ref) for ref in refs)]
+    named = [{"type": "function", "function": {"name": offered_name(tool.name, tool.namespace)}} for tool in tools]
+    if isinstance(choice, ToolRef) and len(named) == 1:
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
 
 
 def client_options(turn: Turn) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 import traceback
@@ -13,6 +14,8 @@ from typing import Any
 from mellea_responses.program.call import WrongSignature
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
+
+logger = logging.getLogger("mellea_responses.program")
 
 
 class LoadError(Exception):
@@ -72,9 +75,10 @@ def _module(target: str) -> tuple[ModuleType, str]:
 
 def _from_file(path: Path) -> ModuleType:
     """The file under its own name, its folder importable, and no real module overwritten by it."""
+    taken = _taken(path)  # before its folder can be searched
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    name = path.stem if path.stem.isidentifier() and not _taken(path) else f"mellea_program_{abs(hash(path)):x}"
+    name = path.stem if path.stem.isidentifier() and not taken else f"mellea_program_{abs(hash(path)):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError("not a Python file")
@@ -89,12 +93,17 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _taken(path: Path) -> bool:
-    """Whether another module has the file's name."""
+    """Whether another module has the file's name; that one is loaded, so that a later import finds it and not ours."""
+    if path.stem in sys.modules:
+        return True
     try:
         spec = importlib.util.find_spec(path.stem)
-    except (ImportError, ValueError):
-        return True
-    return path.stem in sys.modules or (spec is not None and spec.origin != str(path))
+        if spec is None or spec.origin == str(path):
+            return False
+        importlib.import_module(path.stem)
+    except Exception:
+        logger.debug("the module %s cannot be loaded", path.stem, exc_info=True)
+    return True
 
 
 def _guarded(target: str, load: Callable[[], ModuleType]) -> ModuleType:
@@ -106,7 +115,8 @@ def _guarded(target: str, load: Callable[[], ModuleType]) -> ModuleType:
         raise LoadError(f"{target}: it ended the process while it was loaded (exit {exc.code}).") from None
     except Exception as exc:
         where = _last_line(exc)
-        raise LoadError(f"{target}: {type(exc).__name__}: {exc}{where}") from exc
+        reason = next(iter(str(exc).splitlines()), "")
+        raise LoadError(f"{target}: {type(exc).__name__}: {reason}{where}") from exc
 
 
 def _last_line(exc: Exception) -> str:

@@ -82,7 +82,7 @@ class _Chat:
         self._thoughts, self._text, self._calls = [], None, []
 
     def _output(self, call: Item) -> dict[str, Any]:
-        call_id, name = item_call_id(call), getattr(call, "name", "tool_search")
+        call_id, name = item_call_id(call), _name(call)
         item = self._outputs.get(call_id)
         content: str | list[dict[str, Any]] = NO_OUTPUT
         if isinstance(item, w.FunctionCallOutput | w.CustomToolCallOutput):
@@ -99,7 +99,7 @@ def thoughts_of(item: w.Reasoning) -> str:
 
 
 def _call(item: Item, as_written: bool) -> dict[str, Any]:
-    name, arguments = getattr(item, "name", "tool_search"), ""
+    name, arguments = _name(item), ""
     if isinstance(item, w.FunctionCall):
         arguments = item.arguments
     elif isinstance(item, w.CustomToolCall):
@@ -108,6 +108,15 @@ def _call(item: Item, as_written: bool) -> dict[str, Any]:
         arguments = msgspec.json.encode(item.arguments).decode()
     function = {"name": name, "arguments": arguments if as_written else _as_mapping(arguments)}
     return {"id": item_call_id(item) or "", "type": "function", "function": function}
+
+
+def _name(call: Item) -> str:
+    return offered_name(getattr(call, "name", "tool_search"), getattr(call, "namespace", None) or None)
+
+
+def offered_name(name: str, namespace: str | None) -> str:
+    """The name under which a model knows a tool; calls in its history carry the same."""
+    return f"{namespace}.{name}" if namespace else name
 
 
 def _as_mapping(arguments: str) -> dict[str, Any]:
@@ -148,7 +157,7 @@ def to_chat_tools(turn: Turn) -> list[dict[str, Any]]:
     shaped: list[dict[str, Any]] = []
     for tool in turn.tools:
         if isinstance(tool, t.NamespaceTool):
-            shaped.extend(_tool(inner, f"{tool.name}.{inner.name}") for inner in tool.tools)
+            shaped.extend(_tool(inner, offered_name(inner.name, tool.name)) for inner in tool.tools)
         elif isinstance(tool, t.ToolSearchTool):
             if tool.execution == "client":
                 shaped.append(
