@@ -5,7 +5,9 @@ they are played over HTTP by a program that says what the seed says, and the ids
 that the server gave out.
 """
 
+import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mellea_responses.turn import Call, CallArgs, CallEnd, ItemDone, Step, Text, Thought, Turn, current_run
-from support.raw import Answer, Request, post
+from support.raw import Answer, Request, get, post
 from support.stand_in import Json
 
 DATA = Path(__file__).parents[1] / "clients" / "data"
@@ -80,8 +82,10 @@ class Speaker:
 async def plant(url: str, speaker: Speaker, fixture: Fixture) -> Fixture:
     """Plays the earlier turns; gives the request with the ids of this server."""
     names: dict[str, str] = {}
+    for conversation in re.findall(r"conv_[0-9]+", f"{fixture.path} {json.dumps(fixture.body)}"):
+        names[conversation] = (await post(url, {}, "/v1/conversations")).json["id"]
     for turn in fixture.seed:
-        body = {"input": rename(turn["input"], names)}
+        body = {"input": rename(turn["input"], names), "background": turn.get("background")}
         if "previous_response_id" in turn:
             body["previous_response_id"] = names[turn["previous_response_id"]]
         elif called := list(_calls_before(turn)):
@@ -99,9 +103,17 @@ async def _play(url: str, speaker: Speaker, body: Json, output: list[Json]) -> A
     speaker.script = list(steps(output))
     try:
         answer = await post(url, {**body, "tools": [{"type": "function", "name": name} for name in sorted(names)]})
+        assert answer.status == 200, f"an earlier turn was refused: {answer.body.decode()[:500]}"
+        return await _ended(url, answer)
     finally:
         speaker.script = None
-    assert answer.status == 200, f"an earlier turn was refused: {answer.body.decode()[:500]}"
+
+
+async def _ended(url: str, answer: Answer) -> Answer:
+    """The answer once its response is over; one in the background is asked for again."""
+    while answer.json["status"] in ("queued", "in_progress"):
+        await asyncio.sleep(0.01)
+        answer = await get(url, f"/v1/responses/{answer.json['id']}")
     return answer
 
 
