@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from cases.model import ModelStandIn, is_model
 from cases.policy import SETTINGS, SETUP
 from cases.values import expand, fill
 
@@ -41,7 +42,7 @@ class Played:
 
     case: Json
     shape: Shape
-    program: StandIn
+    program: StandIn | ModelStandIn
     url: str = ""
     app: Any = None
     outcomes: list[Outcome] = field(default_factory=list)
@@ -128,14 +129,20 @@ def settings_of(case: Json) -> Json:
     unknown = setup.keys() - SETUP.keys()
     if unknown:
         raise NotImplementedError(f"the runner has no settings for {sorted(unknown)}")
-    return {SETUP[name]: value for name, value in setup.items()} | SETTINGS.get(case["id"], {})
+    chosen = {SETUP[name]: tuple(value) if isinstance(value, list) else value for name, value in setup.items()}
+    return chosen | SETTINGS.get(case["id"], {})
+
+
+def stand_in_for(script: Json, shape: Shape) -> StandIn | ModelStandIn:
+    """Who plays the program: a `serve()`, or a model."""
+    return ModelStandIn(script) if is_model(script) else StandIn(script, shape)
 
 
 @asynccontextmanager
 async def play(case: Json, shape: Shape, log: list[logging.LogRecord]) -> AsyncIterator[Played]:
     """The case played to its end, with its server still running for checks that ask again."""
     case = {**case, "program": expand(case.get("program", {}))}
-    played = Played(case, shape, StandIn(case["program"], shape), log=log)
+    played = Played(case, shape, stand_in_for(case["program"], shape), log=log)
     async with AsyncExitStack() as stack:
         played.saved.update(await stack.enter_async_context(_surroundings(played)))
         await stack.enter_async_context(_server(played))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cases.checks import CHECKS, judge
+from cases.model import is_model
 from cases.play import DATA, Played, load, play, settings_of, turns_of
 from cases.policy import LATER, PINNED
 from cases.values import expand, fill
@@ -18,16 +19,15 @@ from support.stand_in import Json, Shape, StandIn, shapes
 
 CASES = [load(path) for path in sorted(DATA.glob("*.json"))]
 NOW = [case for case in CASES if case["kind"] not in LATER]
-REAL = frozenset({"engine.thread-error"})  # played on a real model, in `test_real.py`
 
 
 def _played() -> Iterator[Any]:
     for case in NOW:
-        if case["kind"] not in REAL:
-            kinds = shapes(expand(case.get("program", {})))
-            # Thousands of requests are enough with one kind of program.
-            for shape in kinds[:1] if "repeat" in json.dumps(case["request"]) else kinds:
-                yield pytest.param(case, shape, id=f"{case['id']}, {shape}")
+        script = expand(case.get("program", {}))
+        # A model has no kinds of `serve()`, and thousands of requests are enough with one.
+        single = is_model(script) or "repeat" in json.dumps(case["request"])
+        for shape in shapes(script)[:1] if single else shapes(script):
+            yield pytest.param(case, shape, id=f"{case['id']}, {shape}")
 
 
 @pytest.mark.timeout(300)
@@ -126,9 +126,10 @@ def test_all_cases_are_here_and_each_is_run_or_waits_for_a_named_part() -> None:
     assert {case["kind"] for case in CASES} >= LATER.keys()
 
 
-@pytest.mark.parametrize("case", [case for case in NOW if case["kind"] not in REAL], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", NOW, ids=lambda case: case["id"])
 def test_the_runner_knows_all_that_a_case_asks_for(case: Json) -> None:
-    StandIn(expand(case.get("program", {})))
+    script = expand(case.get("program", {}))
+    assert is_model(script) or StandIn(script)
     settings_of(case)
 
     assert len(turns_of(case)) == len(_statuses(case))

@@ -264,7 +264,7 @@ INSIDE: list[tuple[str, Json, str]] = [
     (
         "a choice of nobody",
         {"input": "x", "tools": [FUNCTION], "tool_choice": {**FUNCTION, "name": "g"}},
-        "tool_choice.name",
+        "tool_choice",
     ),
     ("a choice without a type", {"input": "x", "tools": [FUNCTION], "tool_choice": {"name": "f"}}, "tool_choice.type"),
     ("a hosted choice", {"input": "x", "tools": [FUNCTION], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
