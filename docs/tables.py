@@ -35,15 +35,17 @@ def errors() -> str:
 def special_codes() -> str:
     """Where an error is raised with another code than its class's own: that code and what the client reads."""
     classes = {one.__name__: one for one in error_classes()}
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, tuple[int, list[str]]] = {}
     for path in sorted((ROOT / "mellea_responses").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(call, ast.Call) and called(call) in classes and call.args:
                 code = next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
                 if isinstance(code, ast.Constant):
-                    found.setdefault(str(code.value), (classes[called(call)].status, message(call.args[0])))
+                    kind = classes[called(call)]
+                    found.setdefault(str(code.value), (kind.status, []))[1].append(message(call.args[0]) or said(kind))
     rows = ["| Code | Status | What the client reads |", "| --- | --- | --- |"]
-    rows += [f"| `{code}` | {status} | {text} |" for code, (status, text) in sorted(found.items())]
+    for code, (status, texts) in sorted(found.items()):
+        rows.append(f"| `{code}` | {status} | {'<br>'.join(sorted(set(texts)))} |")
     return "\n".join(rows)
 
 
@@ -52,10 +54,10 @@ def called(call: ast.Call) -> str:
 
 
 def message(text: ast.expr) -> str:
-    """The message as it is written in the code, with `…` for what is filled in."""
+    """The message as it is written in the code, with `…` for what is filled in; empty if that is all of it."""
     pieces = text.values if isinstance(text, ast.JoinedStr) else [text]
-    said = "".join(str(piece.value) if isinstance(piece, ast.Constant) else "…" for piece in pieces)
-    return said.replace("|", "\\|")
+    written = "".join(str(piece.value) if isinstance(piece, ast.Constant) else "…" for piece in pieces)
+    return written.replace("|", "\\|") if re.search(r"\w", written) else ""
 
 
 def steps() -> str:
