@@ -20,6 +20,7 @@ from mellea_responses.wire.request import CreateResponse, ReasoningParam, TextPa
 
 _encode = msgspec.json.Encoder().encode
 _ITEM = re.compile(r"input\[(\d+)\](.*)", re.DOTALL)
+_ANSWER = (c.AssistantMessage, c.ToolMessage, c.FunctionMessage)
 _LOGPROBS = "message.output_text.logprobs"
 _OWN = {"tool_choice", "store", "requirements", "top_logprobs"}
 _SAME = tuple(
@@ -129,7 +130,7 @@ class _Replay:
                 case c.UserMessage():
                     yield place, p.MessageParam(role="user", content=_content(message.content))
                 case c.AssistantMessage():
-                    yield from self._assistant(message, place)
+                    yield from self._assistant(message, place, i > 0 and isinstance(messages[i - 1], _ANSWER))
                 case c.ToolMessage(tool_call_id=call_id):
                     call_id = self._ids.get(call_id, call_id)
                     yield place, p.FunctionCallOutputParam(call_id=call_id, output=_content(message.content))
@@ -143,7 +144,9 @@ class _Replay:
                 case _:
                     assert_never(message)
 
-    def _assistant(self, message: c.AssistantMessage, place: str) -> Iterator[tuple[str, p.ItemParam]]:
+    def _assistant(
+        self, message: c.AssistantMessage, place: str, after_answer: bool
+    ) -> Iterator[tuple[str, p.ItemParam]]:
         if message.reasoning_content:
             yield f"{place}.reasoning_content", p.ReasoningItemParam(content=message.reasoning_content)
         calls = message.tool_calls or []
@@ -153,6 +156,8 @@ class _Replay:
             content = [*said, p.RefusalParam(message.refusal)]
         if content or not (calls or message.function_call):
             yield place, p.MessageParam(role="assistant", content=content)
+        elif after_answer and not message.reasoning_content:
+            yield place, p.MessageParam(role="assistant", content="")  # or these calls would join those before
         for n, call in enumerate(calls):
             yield f"{place}.tool_calls[{n}]", self._call(call, f"{place}.tool_calls[{n}]")
         if message.function_call:
