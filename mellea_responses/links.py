@@ -72,10 +72,10 @@ class Links:
         """Puts in what the client left out: the call before a bare output, the reasoning before a replayed call."""
         calls = {item_call_id(item) for item in (*history, *items) if is_call(item)}
         thoughts = {item_id(item) for item in (*history, *items) if isinstance(item, w.Reasoning)}
-        previous: Item | None = None
+        thought = False  # whether the client kept the reasoning of the assistant's turn it is in
         for item in items:
             call_id = item_call_id(item)
-            if is_call(item) and call_id and not isinstance(previous, w.Reasoning):
+            if is_call(item) and call_id and not thought:
                 live = self._live(call_id)
                 if live and live.reasoning and live.unchanged(item) and live.reasoning.id not in thoughts:
                     thoughts.add(live.reasoning.id)
@@ -83,7 +83,7 @@ class Links:
             elif is_call_output(item) and call_id is not None and call_id not in calls:
                 calls.add(call_id)
                 yield await self._call(call_id)
-            previous = item
+            thought = isinstance(item, w.Reasoning) or (thought and not _ends_a_turn(item))
             yield item
 
     async def _call(self, call_id: str) -> Item:
@@ -97,6 +97,11 @@ class Links:
                 code="tool_call_not_found",
             )
         return found
+
+
+def _ends_a_turn(item: Item) -> bool:
+    """Whether what follows is another turn of the assistant's."""
+    return is_call_output(item) or (isinstance(item, w.Message) and item.role != "assistant")
 
 
 class _Seen:

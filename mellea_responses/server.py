@@ -5,6 +5,7 @@ cannot be killed; the process does not wait for them.
 """
 
 import asyncio
+import atexit
 import logging
 import os
 import socket
@@ -42,9 +43,9 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal drains; a second one ends the process at once."""
         if self.should_exit:
-            os._exit(130 if sig == 2 else 143)
+            os._exit(128 + sig)
+        self.should_exit = True
         self._loop.call_soon_threadsafe(self._drain)
-        super().handle_exit(sig, frame)
 
 
 def run(settings: Settings) -> None:
@@ -139,10 +140,11 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _leave() -> None:
-    """Programs' threads may never end; give exit handlers a moment and then go."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Programs' threads may never end, and taking a large heap apart takes seconds: exit handlers, then out."""
     timer = threading.Timer(LAST_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

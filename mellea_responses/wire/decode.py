@@ -19,7 +19,15 @@ T = TypeVar("T")
 _create = msgspec.json.Decoder(CreateResponse)
 _item = msgspec.json.Decoder(ItemParam)
 _tool = msgspec.json.Decoder(ToolParam)
-_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "bytes": "string"}
+_NAMES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "bytes": "string",
+    "list": "array",
+    "dict": "object",
+}
 _KNOWN_TOOL = frozenset({"function", "custom", "namespace", "tool_search"})
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Summary = Literal["concise", "detailed", "auto"]
 Text = Annotated[str, Meta(max_length=10_485_760)]
 """The specification's limit for a text; it counts characters."""
@@ -46,7 +47,7 @@ class ConversationParam(msgspec.Struct, frozen=True):
 
 class ContextManagement(msgspec.Struct, frozen=True):
     type: str
-    compact_threshold: Annotated[int, Meta(ge=1)] | None = None
+    compact_threshold: Count | None = None
 
 
 class FunctionName(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Raw] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceParam | None = None
     parallel_tool_calls: bool | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    max_tool_calls: Count | None = None
     metadata: Annotated[dict[str, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
     text: TextParam | None = None
     format: FormatParam | None = None
@@ -87,7 +88,7 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Count | None = None
     reasoning: ReasoningParam | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -103,7 +104,7 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     requirements: list[str] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=64)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
