@@ -112,7 +112,7 @@ class Run:
 
     def beat(self) -> None:
         """Tells the readers that the run is alive."""
-        if not self.builder.ended:
+        if not self.builder.ended and not self._pending:
             self.log.append(self._hear([Beat()]))
             self.spoke = time.monotonic()
 
@@ -154,15 +154,13 @@ class Run:
         self.heard = self.spoke = time.monotonic()
         if self.first is None:
             self.first = self.heard - self.started
-        events: list[Event] = []
         for step in batch:
             said = self._guard.hear(step)
             if self._guard.ended:
-                events += self._hear(said[:-1])
-                self._pending = events
-                return said[-1]
-            events += self._hear(said)
-        self.log.append(events)
+                return self._last_of(said)
+            self._pending += self._hear(said)  # not in a local: what follows may raise, and these have their numbers
+        self.log.append(self._pending)
+        self._pending = []
         return None
 
     def _last_of(self, said: list[Said]) -> Said:
@@ -196,6 +194,8 @@ class Run:
             await self._settle(self)
         except Exception:
             logger.exception("%s could not be stored (request %s)", self.id, self.request_id)
+            if self.response.store:
+                self.disown()
         self.log.append(self._pending)
         self.log.close()
 

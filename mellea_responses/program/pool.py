@@ -5,6 +5,7 @@ slot free the answer is 429. Daemon threads do not hold up the end of the proces
 """
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -92,22 +93,28 @@ class ProgramLoop:
         threading.Thread(target=self._run, name="program-loop", daemon=True).start()
         threading.Thread(target=self._watch, name="program-watch", daemon=True).start()
 
-    def submit(self, work: Coroutine[Any, Any, None], name: str) -> Callable[[], None]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Callable[[], None]:
         """Starts `work`; returns what cancels it. `name` stands in the log if it blocks the loop."""
-        future = asyncio.run_coroutine_threadsafe(self._named(work, name), self._loop)
+        named = self._named(work, name)
+        try:
+            future = asyncio.run_coroutine_threadsafe(named, self._loop)
+        except RuntimeError:  # the loop is closed
+            named.close()
+            raise
 
         def cancel() -> None:
-            self._loop.call_soon_threadsafe(future.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                self._loop.call_soon_threadsafe(future.cancel)
 
         return cancel
 
-    async def _named(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    async def _named(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         task = asyncio.current_task()
         assert task is not None
         task.set_name(name)
         self._running += 1
         try:
-            await work
+            await work()
         finally:
             self._running -= 1
 

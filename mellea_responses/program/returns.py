@@ -8,6 +8,8 @@ import msgspec
 from mellea_responses.turn import Step, Text
 
 STEPS: tuple[type, ...] = get_args(Step)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Step).decode
 
 
 class UnknownReturn(TypeError):
@@ -15,7 +17,9 @@ class UnknownReturn(TypeError):
 
 
 def to_steps(value: Any) -> Iterator[Step]:
-    """The steps of one returned or yielded value: text, a step, several of them, a pydantic model, plain JSON.
+    """The steps of one returned or yielded value.
+
+    Text, a step, several of them, a finished output or message of Mellea's, a pydantic model, plain JSON.
 
     Raises:
         UnknownReturn: it is none of these.
@@ -23,19 +27,61 @@ def to_steps(value: Any) -> Iterator[Step]:
     if isinstance(value, str):
         yield Text(value)
     elif isinstance(value, STEPS):
-        yield value  # type: ignore[misc]  # one of Step's classes, which isinstance cannot say
+        yield _sound(value)
     elif value is None:
         return
+    elif is_mellea(value):
+        yield from _mellea(value)
     elif isinstance(value, list | tuple) and value and all(isinstance(one, STEPS) for one in value):
-        yield from value
+        yield from map(_sound, value)
     elif hasattr(value, "model_dump_json"):
         yield Text(value.model_dump_json())
     else:
         yield Text(_as_json(value))
 
 
+def _sound(step: Any) -> Any:
+    """The step itself. Python lets a program put anything into one; what has a wrong type must not leave."""
+    if type(step) is Text and type(step.text) is str and step.logprobs is None and step.phase is None:
+        return step  # nearly all of them
+    try:
+        _decode(_encode(step))
+    except UnicodeEncodeError:
+        pass  # half a character; the guard replaces it
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise UnknownReturn(f"serve() gave a {type(step).__name__} with a wrong field: {exc}") from None
+    return step
+
+
+def is_mellea(value: Any) -> bool:
+    """Whether it is one of Mellea's own values; asked without loading Mellea."""
+    return any(cls.__module__.partition(".")[0] == "mellea" for cls in type(value).__mro__)
+
+
+def _mellea(value: Any) -> Iterator[Step]:
+    from mellea_responses.program.thunks import finished_steps
+
+    steps = finished_steps(value)
+    if steps is not None:
+        return steps
+    if hasattr(value, "model_dump_json"):
+        return iter([Text(value.model_dump_json())])
+    raise UnknownReturn(f"serve() gave a {type(value).__name__}, which is no answer")
+
+
 def _as_json(value: Any) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
     except (TypeError, ValueError, RecursionError, OverflowError) as exc:
         raise UnknownReturn(f"serve() gave a {type(value).__name__}, which is no answer: {exc}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Pydantic models inside lists and objects, as generative functions return them.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is no JSON")

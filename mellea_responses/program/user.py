@@ -16,11 +16,9 @@ from mellea_responses.errors import ApiError
 from mellea_responses.program.call import Signature
 from mellea_responses.program.channel import Channel, Gone, as_failure
 from mellea_responses.program.pool import ProgramLoop, ThreadPool
-from mellea_responses.program.returns import to_steps
+from mellea_responses.program.speak import speak, speak_async
 from mellea_responses.settings import Settings
-from mellea_responses.turn import CurrentRun, Facts, Step, Stop, Turn, current_run
-
-Speak = Callable[[Any], None]
+from mellea_responses.turn import CurrentRun, Facts, Step, Turn, current_run
 
 
 class UserProgram:
@@ -104,7 +102,7 @@ class UserProgram:
             return lambda: None
         if self._loop is None:
             self._loop = ProgramLoop()
-        return self._loop.submit(self._in_loop(current, channel), f"serve() for {current.response_id}")
+        return self._loop.submit(lambda: self._in_loop(current, channel), f"serve() for {current.response_id}")
 
     # In a thread.
 
@@ -124,20 +122,7 @@ class UserProgram:
     def _speak_in_thread(self, current: CurrentRun, channel: Channel) -> None:
         if channel.gone:
             return
-        result = self._signature.call(current.turn)
-        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
-            asyncio.run(_speak_async(result, channel))
-        elif inspect.isgenerator(result) or _is_iterator(result):
-            try:
-                for piece in result:
-                    if _say(piece, channel):
-                        break
-                    channel.wait_for_room()
-            finally:
-                if inspect.isgenerator(result):
-                    result.close()
-        else:
-            _say(result, channel)
+        speak(self._signature.call(current.turn), channel)
 
     # On the program loop.
 
@@ -145,11 +130,11 @@ class UserProgram:
         current_run.set(current)
         try:
             if not self._exclusive:
-                await _speak_async(self._signature.call(current.turn), channel)
+                await speak_async(self._signature.call(current.turn), channel)
             else:
                 self._turnstile = self._turnstile or asyncio.Lock()
                 async with self._turnstile:
-                    await _speak_async(self._signature.call(current.turn), channel)
+                    await speak_async(self._signature.call(current.turn), channel)
             channel.end()
         except Gone:
             channel.end()
@@ -162,37 +147,6 @@ class UserProgram:
         self._checks.close()
         if self._loop is not None:
             self._loop.close()
-
-
-async def _speak_async(result: Any, channel: Channel) -> None:
-    if inspect.isawaitable(result):
-        result = await result
-    if not hasattr(result, "__aiter__"):
-        _say(result, channel)
-        return
-    try:
-        async for piece in result:
-            if _say(piece, channel):
-                break
-            await channel.room()
-    finally:
-        if hasattr(result, "aclose"):
-            await result.aclose()
-
-
-def _say(value: Any, channel: Channel) -> bool:
-    """Says what one value means; True after a `Stop`, since nothing may follow it."""
-    for step in to_steps(value):
-        channel.put(step)
-        if isinstance(step, Stop):
-            return True
-    if channel.gone:
-        raise Gone
-    return False
-
-
-def _is_iterator(value: Any) -> bool:
-    return hasattr(value, "__next__") and not isinstance(value, str | bytes)
 
 
 def _function(serve: Callable[..., Any]) -> Callable[..., Any]:
