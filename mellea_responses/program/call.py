@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mellea_responses.catalog import Catalog
-from mellea_responses.program.messages import offered_name, to_chat_tools
+from mellea_responses.program.messages import offered_name
 from mellea_responses.turn import Options, Turn
 from mellea_responses.wire.chat import FromChat
 from mellea_responses.wire.tools import AllowedTools, ToolRef
@@ -48,8 +48,8 @@ class Signature:
         self._names = [name for name in ALWAYS if takes_any or name in parameters]
         self._names += [name for name in BY_NAME if name in parameters]
         _check(parameters, takes_any)
-        if "input" in self._names:
-            import mellea_responses.program.bridge  # noqa: F401  # Mellea takes a second: now, not in the first request
+        if {"input", "model_options"} & set(self._names):
+            pass
 
     def call(self, turn: Turn) -> Any:
         """Calls the program with this turn."""
@@ -93,7 +93,7 @@ def model_options(turn: Turn) -> dict[str, Any]:
     if turn.request.stream:
         options[STREAM] = True
     if turn.tools:
-        options[TOOLS] = to_chat_tools(turn)
+        options[TOOLS] = _tools(turn)
         options["tool_choice"] = _choice(turn)
     return options
 
@@ -130,13 +130,19 @@ def _plain(turn: Turn) -> Any:
 
 
 def _messages(turn: Turn) -> Any:
-    from mellea_responses.program.bridge import chat_messages
+    from mellea_responses.program.inputs import chat_messages
 
     return chat_messages(turn)
 
 
+def _tools(turn: Turn) -> Any:
+    from mellea_responses.program.inputs import client_tools
+
+    return client_tools(turn)
+
+
 def _format(turn: Turn) -> Any:
-    from mellea_responses.program.bridge import format_class
+    from mellea_responses.program.inputs import format_class
 
     return format_class(turn.format)
 

@@ -1,0 +1,1 @@
+"""Mellea backends: `transformers` over our own engine."""
