@@ -59,7 +59,7 @@ _READ = {
 }
 _OVERRIDES: dict[str, Mapping[str, Any]] = {
     "CreateResponse": {
-        "input": request.Text | list[InputItem] | None,
+        "input": request.Text | list[InputItem],
         "tools": list[InputTool] | None,
     },
     "CreateChat": {"tools": list[InputTool] | None},
@@ -130,7 +130,9 @@ class _Twins:
         )
 
     def _field(self, kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo, required: bool) -> Any:
-        shown = _OVERRIDES.get(kind.__name__, {}).get(field.name) or self.of(field.type)
+        override = _OVERRIDES.get(kind.__name__, {}).get(field.name)
+        shown = override or self.of(field.type)
+        required = required or (override is not None and types.NoneType not in get_args(override))
         always = self._written and UnsetType not in get_args(field.type)
         if required or always or field.required:
             return (field.name, shown)
