@@ -292,9 +292,7 @@ async def test_pictures_and_sounds_reach_the_program_in_mellea_s_own_blocks() ->
         {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}},
     ]
     async with serving(serve) as url, client_of(url) as client:
-        answer = await client.chat.completions.create(
-            model="ignored",
-            messages=[{"role": "user", "content": content}],  # type: ignore[arg-type]  # plain dicts
-        )
+        messages: Any = [{"role": "user", "content": content}]
+        answer = await client.chat.completions.create(model="ignored", messages=messages)
 
     assert answer.choices[0].message.content == "What is this? ImageBlock AudioBlock"

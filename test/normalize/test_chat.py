@@ -176,7 +176,7 @@ def test_a_functions_message_answers_the_last_call_of_its_name() -> None:
 
 
 def test_call_ids_that_come_again_in_a_later_answer_are_told_apart() -> None:
-    again = [
+    again: list[Json] = [
         {"role": "assistant", "tool_calls": [call("call_0")]},
         {"role": "tool", "tool_call_id": "call_0", "content": "first"},
         {"role": "assistant", "tool_calls": [call("call_0")]},
