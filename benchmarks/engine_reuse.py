@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/engine_reuse.py --lengths 500 2000
 
 CPU time of the whole process with one thread, in one run: what the request costs from the call to its first batch of
-steps, rendering and tokenising included. The cold run is a turn of the same length by an owner who has said nothing yet.
+steps, rendering and tokenising included. The cold run is a turn of the same length by an owner without a history.
 Warm turns and bare passes alternate.
 """
 

@@ -1,8 +1,8 @@
 """Forking, cropping and measuring transformers' caches.
 
-Full-attention layers replace their tensors on every update, so a shallow copy of the layer is a fork that copies no
-bytes. Recurrent layers write their small states in place and are cloned. Whether a cache can be cut is decided by the
-class of its layers and its length: `is_croppable` says yes for sliding windows that are full and cannot.
+A shallow copy of a full-attention layer is a fork that copies no bytes: what a layer shows is never written again
+(`growing`). Recurrent layers write their small states in place and are cloned. Whether a cache can be cut is decided by
+the class of its layers and its length: `is_croppable` says yes for sliding windows that are full and cannot.
 """
 
 import copy

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
+from mellea_responses.engine.growing import growing
+
 
 class Model:
     """A causal language model with its tokenizer.
@@ -37,7 +39,7 @@ class Model:
 
     def new_cache(self) -> Cache:
         """An empty cache."""
-        return DynamicCache(config=self.network.config)
+        return growing(DynamicCache(config=self.network.config))
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], cache: Cache | None) -> Tensor:

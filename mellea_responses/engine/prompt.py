@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from mellea_responses.engine.messages import Message, digests, fitted, plain, tools_block
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
@@ -45,19 +47,17 @@ class Prompter:
             raise InvalidRequest("There are no messages to answer.", param="input")
         messages = plain(request.messages)
         chain = digests(messages)
-        turns = {
-            digest: self._put_back(request.owner, digest, message)
-            for digest, message in zip(chain, messages, strict=True)
-        }
+        earlier = [pair for pair in zip(chain, messages, strict=True) if pair[1]["role"] == "assistant"]
+        turns = {digest: self._put_back(request.owner, digest, message) for digest, message in earlier}
         prompt = splice(self._text(request, messages), turns, traces, self.codec)
         room = self._context_length - 1
         if len(prompt.tokens) > room:
             prompt = self._shortened(request, messages, len(prompt.tokens))
-        return Prompt(prompt.text, prompt.tokens, prompt.joints, prompt.match, chain[-1])
+        return msgspec.structs.replace(prompt, turn=chain[-1])
 
     def _put_back(self, owner: str, turn: bytes, message: Message) -> bool:
         """Give an assistant message the reasoning that the client left out; True if there was some."""
-        if message["role"] != "assistant" or message.get("reasoning_content"):
+        if message.get("reasoning_content"):
             return False
         if reasoning := self._recall.find(owner, turn):
             message["reasoning_content"] = reasoning

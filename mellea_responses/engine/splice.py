@@ -33,6 +33,14 @@ class Joint(NamedTuple):
     tokens: int
 
 
+class Answer(NamedTuple):
+    """An answer of the model that a text contains: its turn, where it ends, and how it was continued."""
+
+    turn: bytes
+    chars: int
+    match: Match
+
+
 class Trace(msgspec.Struct, frozen=True):
     """What one finished turn fed and said.
 
@@ -45,6 +53,7 @@ class Trace(msgspec.Struct, frozen=True):
         turn: Digest of the visible conversation with the answer; empty if the answer is not what the reader has.
         parts: Texts of the answer that the template must show again in this order: reasoning, words, names of calls.
         calls: Whether the answer calls tools.
+        answers: Answers of earlier turns in the prompt.
     """
 
     text: str
@@ -55,6 +64,7 @@ class Trace(msgspec.Struct, frozen=True):
     turn: bytes = b""
     parts: tuple[str, ...] = ()
     calls: bool = False
+    answers: tuple[Answer, ...] = ()
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -65,6 +75,7 @@ class Prompt(msgspec.Struct, frozen=True):
     joints: tuple[Joint, ...]
     match: Match = "none"
     turn: bytes = b""
+    answers: tuple[Answer, ...] = ()
 
 
 class Codec:
@@ -106,8 +117,8 @@ def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], code
 
     Args:
         text: The prompt.
-        turns: Digests of the visible conversation after each of its messages, and whether reasoning that the client
-            left out was put back into that message.
+        turns: Digests of the visible conversation after each earlier answer in it, in order, and whether reasoning
+            that the client left out was put back into that answer.
         traces: What this owner's finished turns left.
         codec: The tokenizer.
     """
@@ -122,7 +133,13 @@ def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], code
     here, there, match, trace = best
     suffix, joints = codec.encode(text, here.chars, there.tokens)
     kept = [joint for joint in trace.joints if joint.chars < min(here.chars, trace.prompt_chars)]
-    return Prompt(text, trace.tokens[: there.tokens] + tuple(suffix), (*kept, *joints), match)
+    answers = [answer for answer in trace.answers if answer.chars <= here.chars]
+    if match != "text":
+        answers.append(Answer(trace.turn, here.chars, match))
+    elif answers and answers[-1].turn in list(turns)[-1:]:
+        # Another turn went on from the same last answer, and this prompt shares more with that turn's own words.
+        match = answers[-1].match
+    return Prompt(text, trace.tokens[: there.tokens] + tuple(suffix), (*kept, *joints), match, answers=tuple(answers))
 
 
 def _continuation(

@@ -96,7 +96,7 @@ class Writer:
         end = self._names[self.tokens[-1]].content if ended and self.tokens[-1] in self._names else ""
         answer = prompt.tokens + tuple(self.tokens[: self._whole])
         written = prompt.text + "".join(self._pieces)
-        trace = Trace(written + end, answer, prompt.joints, len(prompt.text))
+        trace = Trace(written + end, answer, prompt.joints, len(prompt.text), answers=prompt.answers)
         if self._cutter.stopped or (ended and not end):
             return trace  # what the reader has is not what was fed, so only the prompt can be continued
         tokens = (*answer, self.tokens[-1]) if end else answer

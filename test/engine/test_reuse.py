@@ -130,8 +130,19 @@ async def test_a_branch_reuses_the_turn_it_starts_from(engine: Engine) -> None:
     branch = request(*first.messages, assistant(answer), user("another way"))
     await ask(engine, branch)
 
-    assert branch.notes["match"] in {"exact", "text"}
+    assert branch.notes["match"] == "exact"
     assert branch.notes["cached"] > first.notes["new"]
+
+
+async def test_a_branch_from_an_edited_answer_is_no_continuation(engine: Engine) -> None:
+    first = request(user("hello the cat"))
+    answer = text_of(await ask(engine, first))
+    await ask(engine, request(*first.messages, assistant(answer), user("one way")))
+
+    edited = request(*first.messages, assistant(f"{answer}!"), user("one way"))
+    await ask(engine, edited)
+
+    assert edited.notes["match"] == "text"
 
 
 async def test_two_conversations_and_a_stranger_each_continue_their_own(engine: Engine) -> None:
