@@ -29,7 +29,7 @@ from support.raw import Answer, Request, ask, delete
 from support.recogniser import recognise_frames
 from support.serving import running
 
-SAMPLE = 60
+SAMPLE = 40
 """Mutations of one client in a plain run."""
 HANG = 30.0
 """Seconds after which an answer is taken for a hang, on any machine."""

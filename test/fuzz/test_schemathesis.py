@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
@@ -30,8 +31,8 @@ from mellea_responses.http.openapi import document
 from support import oracle
 from support.serving import build_app, running
 
-EXAMPLES = 20
-"""Of each operation and kind, right and wrong."""
+EXAMPLES = 6
+"""Of each operation, right and wrong ones together."""
 HANG = 30.0
 UNVERSIONED = frozenset({"/health", "/ready", "/openapi.json"})
 CHECKS = [
@@ -75,8 +76,18 @@ def url() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def known(url: str) -> dict[str, str]:
+    """What the server holds, by the names of the parameters that ask for it."""
+    response = httpx2.post(f"{url}/v1/responses", json={"input": "x", "background": True}).json()
+    items = {"items": [{"id": "msg_1", "role": "user", "content": "x"}]}
+    conversation = httpx2.post(f"{url}/v1/conversations", json=items).json()
+    return {"response_id": response["id"], "conversation_id": conversation["id"], "item": "msg_1", "model": "program"}
+
+
 described = schemathesis.openapi.from_dict(json.loads(document()))
 described.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+described.config.phases.coverage.enabled = False  # hundreds of cases for every spelling of an item
 
 
 @described.parametrize()
@@ -85,14 +96,40 @@ described.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMod
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.explicit, Phase.generate],
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 @pytest.mark.timeout(300)
-def test_whatever_is_asked_is_answered_as_described(url: str, case: Any) -> None:
+def test_whatever_is_asked_is_answered_as_described(url: str, known: dict[str, str], case: Any) -> None:
+    if case.meta.generation.mode is GenerationMode.POSITIVE:
+        point_at_what_is_there(case, known)
     root = "" if case.path in UNVERSIONED else "/v1"
     answer = case.call(base_url=url + root, timeout=HANG)
 
     case.validate_response(answer, checks=CHECKS)
     if answer.status_code >= 400:
         oracle.check_error(answer.json())
+
+
+def point_at_what_is_there(case: Any, known: dict[str, str]) -> None:
+    """Half of the made-up ids become true ones, and bodies lose what points at nothing: else most would be refused
+    for that alone.
+    """
+    for name, value in (case.path_parameters or {}).items():
+        if len(value) % 2 and case.method != "DELETE":
+            case.path_parameters[name] = known[name]
+    body = case.body
+    if isinstance(body, dict):
+        body |= {key: int(value) for key, value in body.items() if isinstance(value, float) and value.is_integer()}
+        body |= {key: None for key in ("previous_response_id", "conversation", "tool_choice") if key in body}
+        for key in ("input", "items"):
+            if isinstance(body.get(key), list):
+                body[key] = [item for item in body[key] if not points(item)] or [{"role": "user", "content": ""}]
+
+
+def points(item: Any) -> bool:
+    """Whether an input item needs another one that a made-up request does not have."""
+    kind = item.get("type")
+    if kind is None:
+        return "role" not in item and "name" not in item
+    return str(kind).endswith("_output") or kind in ("item_reference", "compaction", "compaction_trigger")
