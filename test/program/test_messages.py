@@ -272,9 +272,15 @@ def test_options_are_what_the_client_sent_under_mellea_s_names() -> None:
 
     assert given_.pop(ModelOption.TOOLS)[0]["function"]["name"] == "f"
     assert given_ == {
-        "temperature": 0, "top_p": 0.5, ModelOption.MAX_NEW_TOKENS: 9, ModelOption.SEED: 7, ModelOption.STOP_SEQUENCES: ["a"],
-        ModelOption.THINKING: "low", ModelOption.STREAM: True, ModelOption.TOOL_CHOICE: "required",
-    }  # fmt: skip
+        "temperature": 0,
+        "top_p": 0.5,
+        ModelOption.MAX_NEW_TOKENS: 9,
+        ModelOption.SEED: 7,
+        ModelOption.STOP_SEQUENCES: ["a"],
+        ModelOption.THINKING: "low",
+        ModelOption.STREAM: True,
+        ModelOption.TOOL_CHOICE: "required",
+    }
 
 
 def test_a_bare_request_has_no_options() -> None:
