@@ -23,6 +23,7 @@ from support.stand_in import Json, Shape, StandIn
 
 DATA = Path(__file__).parent / "data"
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted.py"
+AT_ONCE = 20
 Outcome = Any  # an `Answer`, a list of outcomes for turns that start several, or None where nothing was asked
 
 
@@ -217,12 +218,18 @@ async def _play_kind(played: Played, turn: Json) -> Outcome:
 
 
 async def _repeat(played: Played, turn: Json, times: int, again: Json) -> Outcome:
-    outcomes = []
-    for number in range(times):
-        outcomes.append(await _play_turn(played, again))
+    """The first alone, since its answer may be wanted; the others some at a time, as they would come."""
+
+    async def once() -> Outcome:
+        outcome = await _play_turn(played, again)
         played.count_held()
-        if number == 0 and "save_first" in turn:
-            played.saved[turn["save_first"]] = _worth_saving(outcomes[0])
+        return outcome
+
+    outcomes = [await once()]
+    if "save_first" in turn:
+        played.saved[turn["save_first"]] = _worth_saving(outcomes[0])
+    while len(outcomes) < times:
+        outcomes += await asyncio.gather(*(once() for _ in range(min(AT_ONCE, times - len(outcomes)))))
     return outcomes
 
 
