@@ -75,10 +75,11 @@ class Bench:
             busy=program._pool.busy + program._checks.busy,
         )
 
-    async def settled(self, before: Counts) -> Counts:
-        """The counts once they are what they were, or after a while."""
+    async def quiet(self, tasks: int | None = None) -> Counts:
+        """The counts once nothing works any more, or after a while; `tasks` is how many there should be then."""
         for _ in range(200):
-            if self.counts() == before:
+            counts = self.counts()
+            if not counts.runs and not counts.busy and tasks in (None, counts.tasks):
                 break
             await asyncio.sleep(0.02)
         return self.counts()
@@ -210,7 +211,7 @@ async def send(client: str, sample: int | None) -> None:
     complaints: list[str] = []
     async with bench() as server:
         planted = [await plant(server.url, server.speaker, fixture) for fixture in CLIENTS[client]]
-        before, live, made = server.counts(), len(server.service.live), len(server.speaker.ids)
+        before, live, made = await server.quiet(), len(server.service.live), len(server.speaker.ids)
         requests = list({broken.shape: broken for fixture in planted for broken in breaks(fixture)}.values())
         if sample is not None:
             requests = random.Random(client).sample(requests, min(sample, len(requests)))
@@ -223,7 +224,7 @@ async def send(client: str, sample: int | None) -> None:
             if what := complaint(request, answer):
                 complaints.append(f"{broken}: {what}")
         await server.forget(but=made)
-        after = await server.settled(before)
+        after = await server.quiet(before.tasks)
         grown = len(server.service.live) - live
 
     assert not complaints, f"{len(complaints)} of {len(requests)}:\n" + "\n".join(complaints[:40])
