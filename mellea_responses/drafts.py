@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mellea_responses.turn import Annotation, Call
+from mellea_responses.turn import Annotation, Call, Text
 from mellea_responses.wire import events as e
 from mellea_responses.wire import items as w
 
@@ -73,6 +73,21 @@ class MessageDraft(Draft):
         """The message with the open part as far as it has come."""
         parts = [*self._parts, self._part()] if self._pieces is not None else list(self._parts)
         return w.Message(self.id, self.status, "assistant", parts, UNSET if self.phase is None else self.phase)
+
+    def goes_on(self, step: Text) -> bool:
+        """Whether the step is just more of the open text."""
+        return (
+            step.phase == self.phase
+            and step.logprobs is None
+            and bool(step.text)
+            and self._pieces is not None
+            and not self._refusing
+        )
+
+    def delta(self, text: str) -> e.Event:
+        """More of the open text."""
+        self._pieces.append(text)  # type: ignore[union-attr]  # see `goes_on`
+        return e.TextDelta(self._number(), self.id, self.index, len(self._parts), text)
 
     def write(self, text: str, logprobs: tuple[w.Logprob, ...] | None) -> Iterator[e.Event]:
         """Text goes on; an empty one only opens its part."""

@@ -84,6 +84,9 @@ class Guard:
         """What may leave of this step. The last word is a `Stop` or a `Fail`; after it nothing leaves."""
         if self.ended:
             return []
+        if type(step) is Text and not self._judged and step.text.isascii() and len(step.text) <= self._left:
+            self._left -= len(step.text)  # by far the most frequent step, without the generators below
+            return [step]
         try:
             said = list(self._hear(step))
         except ApiError as error:

@@ -36,6 +36,8 @@ class Links:
         Raises:
             InvalidRequest: a reference or an output points at nothing; `param` is its place, the message its id.
         """
+        if not history and len(loose) == 1 and isinstance(loose[0], w.Message):
+            return (), (loose[0],)  # the plain question, which points at nothing
         items = await self._dereference(history, loose)
         items = _without_replay(history, items)
         if not history:

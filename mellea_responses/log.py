@@ -21,7 +21,7 @@ class EventLog:
     def __init__(self) -> None:
         self._events: list[Event | bytes] = []
         self._closed = False
-        self._changed: asyncio.Event | None = None
+        self._waiting: list[asyncio.Future[bool]] = []
 
     def __len__(self) -> int:
         return len(self._events)
@@ -42,9 +42,10 @@ class EventLog:
         self._wake()
 
     def _wake(self) -> None:
-        if self._changed is not None:
-            changed, self._changed = self._changed, None
-            changed.set()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(True)
+        self._waiting.clear()
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
         """The events from `start` on as JSON, encoded once for all readers."""
@@ -59,6 +60,14 @@ class EventLog:
 
     async def batches(self, start: int = 0, idle: float | None = None) -> AsyncIterator[list[bytes]]:
         """Every event from `start` on, as many at a time as are ready; an empty batch after `idle` seconds."""
+        patience = _Patience(idle)
+        try:
+            async for batch in self._batches(start, patience):
+                yield batch
+        finally:
+            patience.end()
+
+    async def _batches(self, start: int, patience: "_Patience") -> AsyncIterator[list[bytes]]:
         while True:
             if start < len(self._events):
                 batch = self.encoded(start, start + BATCH)
@@ -68,22 +77,53 @@ class EventLog:
                 await asyncio.sleep(0)
             elif self._closed:
                 return
-            elif not await self._more(idle):
+            elif not await self._more(patience):
                 yield []
 
     async def wait_closed(self) -> None:
         """Until nothing will follow."""
         while not self._closed:
-            await self._more(None)
+            await self._more(_Patience(None))
 
-    async def _more(self, idle: float | None) -> bool:
-        """Whether something happened within `idle` seconds."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        changed = self._changed
+    async def _more(self, patience: "_Patience") -> bool:
+        """Whether something happened before the patience ran out."""
+        waiter = patience.wait()
+        self._waiting.append(waiter)
         try:
-            async with asyncio.timeout(idle):
-                await changed.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await waiter
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+
+class _Patience:
+    """How long one reader waits: a single timer that is moved on, since setting one up for each event costs more."""
+
+    def __init__(self, idle: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle = idle
+        self._since = 0.0
+        self._waiter: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self) -> "asyncio.Future[bool]":
+        """A future that becomes False after `idle` seconds from now."""
+        self._waiter = self._loop.create_future()
+        self._since = self._loop.time()
+        if self._idle and self._timer is None:
+            self._timer = self._loop.call_later(self._idle, self._ring)
+        return self._waiter
+
+    def end(self) -> None:
+        """The reader is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        assert self._idle is not None
+        left = self._since + self._idle - self._loop.time()
+        if left <= 0:
+            left = self._idle
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(False)
+        self._timer = self._loop.call_later(left, self._ring)

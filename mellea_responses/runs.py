@@ -7,14 +7,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from threading import Event as Flag
 
 from mellea_responses.builder import Builder
 from mellea_responses.errors import ApiError, ProgramTimeout
 from mellea_responses.guard import Guard, ProgramError, failure
 from mellea_responses.log import EventLog
 from mellea_responses.program import Program
-from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Nothing, Said, Step, Stop, Turn, Usage
+from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Flag, Nothing, Said, Step, Stop, Turn, Usage
 from mellea_responses.usage import estimate
 from mellea_responses.wire.events import Event
 from mellea_responses.wire.response import Response
@@ -89,7 +88,7 @@ class Run:
             ApiError: it failed.
         """
         assert self._task is not None
-        await asyncio.shield(self._task)
+        await self._task
         if self.error is not None:
             raise self.error
         return self.builder.response

@@ -6,14 +6,12 @@ A schema names its patterns; they run on a linear-time engine where they can, wi
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 
 from mellea_responses.errors import InvalidRequest
 
 MAX_BYTES = 512 * 1024
 MAX_PATTERN = 4096
-_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=2**20, dfa_size_limit=2**20)
 _RUNAWAY = 2**20
 
 
@@ -29,12 +27,15 @@ class Schema:
     """
 
     def __init__(self, schema: dict[str, Any], path: str) -> None:
+        import jsonschema_rs  # three megabytes that a server without schemas never needs
+
+        patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=2**20, dfa_size_limit=2**20)
         try:
             if len(msgspec.json.encode(schema)) > MAX_BYTES:
                 raise InvalidRequest(f"The schema is larger than {MAX_BYTES} bytes.", param=path)
             for place, pattern in _patterns(schema, path):
                 _check_pattern(pattern, place)
-            self._validator = jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS)
+            self._validator = jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns)
         except jsonschema_rs.ValidationError as exc:
             raise InvalidRequest(
                 f"Invalid JSON Schema: {exc.message[:200]}.", param=_join(path, exc.instance_path)

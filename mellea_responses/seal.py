@@ -7,12 +7,14 @@ inside. What cannot be opened (forged, cut, another owner's, an old key's) is No
 import base64
 import binascii
 import secrets
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSION = b"mr1"
 KEY_BYTES = 32
@@ -29,7 +31,14 @@ class Sealer:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._aead = AESGCM(key or secrets.token_bytes(KEY_BYTES))
+        self._key = key or secrets.token_bytes(KEY_BYTES)
+
+    @cached_property
+    def _aead(self) -> "AESGCM":
+        # Seven megabytes that most servers never need: loaded with the first seal.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self._key)
 
     @classmethod
     def from_file(cls, path: str) -> "Sealer":
@@ -53,6 +62,8 @@ class Sealer:
 
     def open(self, owner: str, kind: Kind, text: str, as_type: Any = Any) -> Any | None:
         """The value, or None if this is no seal of ours for this owner."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             raw = base64.urlsafe_b64decode(text.encode())
             if not raw.startswith(VERSION):

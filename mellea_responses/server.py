@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from mellea_responses.access import RawHandler, access
 from mellea_responses.http.app import create_app
 from mellea_responses.http.security import is_loopback
 from mellea_responses.program import Program
@@ -105,6 +106,8 @@ def configure_logging() -> None:
     if not root.handlers:
         root.addHandler(handler)
     logging.getLogger("mellea_responses").setLevel(logging.INFO)
+    access.addHandler(RawHandler())
+    access.propagate = False
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -10,7 +10,6 @@ between another call's; a call stays open until its `CallEnd` or the `Stop`.
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from threading import Event as Flag
 from typing import Any, Literal
 
 import msgspec
@@ -224,6 +223,23 @@ class Facts(msgspec.Struct, frozen=True):
     vision: bool | None = None
     logprobs: bool | None = None
     schemas: bool | None = None
+
+
+class Flag:
+    """Set once, seen from every thread. Nobody waits on it, so it needs no lock."""
+
+    __slots__ = ("_set",)
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        """For good."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
 
 
 class CurrentRun(msgspec.Struct, frozen=True):

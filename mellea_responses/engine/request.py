@@ -1,15 +1,21 @@
 """What the engine is asked for. Imports no torch, so that anybody may build a request."""
 
-import threading
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from mellea_responses.turn import Format, Options
+from mellea_responses.turn import Flag, Format, Options
 
 
 class LoadError(RuntimeError):
     """A model could not be loaded; the message is one line for the person who started the server."""
+
+
+class Cancelled(Protocol):
+    """Tells from any thread that nobody wants the answer any more."""
+
+    def is_set(self) -> bool:
+        """Whether that is so."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +35,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
         owner: Who asks. Caches are never shared between owners.
         notes: The engine writes here what the access line should say: `match`, `cached` and `new`.
         cancelled: Set it from any thread and the answer ends within one token or prefill chunk.
+        raw: A prompt as it stands, to be continued without a chat template; the messages do not count then.
         truncation: `auto` drops the oldest turns of a prompt that is too long; `disabled` refuses it.
     """
 
@@ -40,5 +47,6 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool = True
     owner: str = ""
     notes: dict[str, str | int | float] = {}
-    cancelled: threading.Event = msgspec.field(default_factory=threading.Event)
+    cancelled: Cancelled = msgspec.field(default_factory=Flag)
+    raw: str | None = None
     truncation: Literal["auto", "disabled"] = "disabled"

@@ -11,13 +11,13 @@ from mellea_responses.errors import ContentTooLarge, InvalidRequest, Unsupported
 _CHUNK = 2**20
 
 
-def check_content_type(request: Request[Any, Any, Any]) -> None:
+def check_json(content_type: str) -> None:
     """Any page in a browser may send text/plain without asking; JSON it may not.
 
     Raises:
         UnsupportedMediaType: the body is not declared as JSON.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise UnsupportedMediaType("Send the body as content-type: application/json.")
 
@@ -30,7 +30,7 @@ def json_body(request: Request[Any, Any, Any], body: bytes, limit: int) -> bytes
         ContentTooLarge: it inflates beyond `limit` bytes.
         InvalidRequest: it is not encoded as it says.
     """
-    check_content_type(request)
+    check_json(request.headers.get("content-type", ""))
     return inflate(body, request.headers.get("content-encoding", ""), limit)
 
 

@@ -15,7 +15,8 @@ from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
 from mellea_responses.http.errors import REQUEST_ID, error_body, request_id
 from mellea_responses.http.paths import paths
-from mellea_responses.http.responses import AnyRequest, finished, owner_of, unsupported
+from mellea_responses.http.responses import AnyRequest, finished, owner_of
+from mellea_responses.http.unsupported import unsupported
 from mellea_responses.normalize.chat import from_chat
 from mellea_responses.runs import Run
 from mellea_responses.service import Service

@@ -30,15 +30,22 @@ def error_body(error: ApiError) -> ErrorBody:
     return ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
 
 
+def encode_error(error: ApiError) -> bytes:
+    """The body of an error."""
+    return _encode(ErrorAnswer(error_body(error)))
+
+
+def error_headers(error: ApiError) -> dict[str, str]:
+    """An error's headers. What would fail again says so to clients that retry."""
+    return {**error.headers, "x-should-retry": "false"} if error.status == 500 else dict(error.headers)
+
+
 def error_answer(
     error: ApiError, request: Request[Any, Any, Any], more: dict[str, str] | None = None
 ) -> Response[bytes]:
-    """An error as an answer. What would fail again says so to clients that retry."""
-    headers = {**error.headers, **(more or {}), REQUEST_ID: request_id(request)}
-    if error.status == 500:
-        headers["x-should-retry"] = "false"
-    body = _encode(ErrorAnswer(error_body(error)))
-    return Response(body, status_code=error.status, headers=headers, media_type="application/json")
+    """An error as an answer."""
+    headers = {**error_headers(error), **(more or {}), REQUEST_ID: request_id(request)}
+    return Response(encode_error(error), status_code=error.status, headers=headers, media_type="application/json")
 
 
 def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:

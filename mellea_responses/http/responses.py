@@ -1,8 +1,5 @@
 """The routes of `/v1/responses`. Each also answers without `/v1`."""
 
-import asyncio
-import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -10,74 +7,33 @@ from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, RawBody
 from litestar.response import Stream
-from msgspec.structs import replace
+from litestar.types import ASGIApp
 
 from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
+from mellea_responses.http.create import CreateRoute, result_unless_gone
 from mellea_responses.http.errors import REQUEST_ID, request_id
 from mellea_responses.http.paths import paths
 from mellea_responses.http.query import flag, number, one_of
 from mellea_responses.runs import Run
 from mellea_responses.service import Service
-from mellea_responses.turn import Turn
 from mellea_responses.wire.decode import decode_create
 from mellea_responses.wire.response import DeletedResponse
 from mellea_responses.wire.response import Response as Answer
 
 AnyRequest = Request[Any, Any, Any]
 _encode = msgspec.json.Encoder().encode
-UNSUPPORTED = "x-mellea-unsupported-tools"
-_NOT_IN_A_HEADER = re.compile(r"[^\w.:/-]", re.ASCII)  # a tool's type is whatever the client wrote
 
 
 @post(paths("/responses"), status_code=200, name="create_response")
-async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes] | Stream:
+async def create(creation: NamedDependency[CreateRoute]) -> ASGIApp:
     """Makes a response: as JSON, or as events with `stream: true`."""
-    plain = json_body(request, body, service.settings.max_body_bytes)
-    decoded = replace(decode_create(plain), generate=None, stream_id=None)  # a socket's own
-    run = await service.create(decoded, owner_of(request), request_id(request))
-    headers = {REQUEST_ID: request_id(request), **unsupported(run.turn)}
-    if run.turn.request.stream:
-        body_stream = _attached(run, service.settings.ping_seconds)
-        return Stream(body_stream, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
-    if run.background:
-        return Response(_encode(run.queued), media_type="application/json", headers=headers)
-    return Response(_encode(await finished(run, request)), media_type="application/json", headers=headers)
-
-
-def unsupported(turn: Turn) -> dict[str, str]:
-    """The header that names the hosted tools nobody here can run."""
-    names = [_NOT_IN_A_HEADER.sub("?", name[:64]) for name in turn.unsupported_tools[:32]]
-    return {UNSUPPORTED: ", ".join(names)} if names else {}
-
-
-async def _attached(run: Run, ping: float) -> AsyncIterator[bytes]:
-    """The run's stream; a client that leaves ends it."""
-    try:
-        async for piece in sse.frames(run.log, 0, ping):
-            yield piece
-    finally:
-        if not run.background:
-            run.cancel("client left")
+    return creation.answer
 
 
 async def finished(run: Run, request: AnyRequest) -> Answer:
     """The response at its end. The connection is watched meanwhile: nobody to answer, nothing to generate."""
-    gone = asyncio.ensure_future(_disconnected(request))
-    answer = asyncio.ensure_future(run.result())
-    try:
-        await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            run.cancel("client left")
-        return await answer
-    finally:
-        gone.cancel()
-        answer.cancel()
-
-
-async def _disconnected(request: AnyRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return await result_unless_gone(run, request.receive)
 
 
 @post(paths("/responses/compact"), status_code=200, name="compact_response")

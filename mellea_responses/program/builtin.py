@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from threading import Event
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
 from mellea_responses.program.messages import to_chat_tools, to_messages
 from mellea_responses.settings import Settings
-from mellea_responses.turn import CurrentRun, Facts, Step, Turn
+from mellea_responses.turn import CurrentRun, Facts, Flag, Step, Turn
 
 if TYPE_CHECKING:
     from mellea_responses.engine.engine import Engine
@@ -58,7 +57,7 @@ class ModelProgram:
 
     async def check(self, turn: Turn, owner: str) -> Facts | None:
         """Renders and counts, off this loop: a long prompt takes milliseconds to tokenise."""
-        return await asyncio.to_thread(self.engine.check, _request(turn, owner, {}, Event()))
+        return await asyncio.to_thread(self.engine.check, _request(turn, owner, {}, Flag()))
 
     async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
         """Generates the answer."""
@@ -71,7 +70,7 @@ class ModelProgram:
         self.engine.close()
 
 
-def _request(turn: Turn, owner: str, notes: dict[str, str | int | float], cancelled: Event) -> "GenerateRequest":
+def _request(turn: Turn, owner: str, notes: dict[str, str | int | float], cancelled: Flag) -> "GenerateRequest":
     from mellea_responses.engine.request import GenerateRequest
 
     return GenerateRequest(

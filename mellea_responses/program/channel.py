@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
@@ -36,13 +35,12 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._steps: deque[Step] = deque()
         self._error: Exception | None = None
-        self._lock = threading.Lock()
         self._room = threading.Event()
-        self._ready = asyncio.Event()
+        self._full = False  # whether the speaker waits for room
+        self._waiter: asyncio.Future[None] | None = None
         self._pending = False
         self._ended = False
         self._gone = False
-        self.since = time.monotonic()  # when the speaker last said something; for the watch over blocked programs
 
     def put(self, step: Step) -> None:
         """Says a step from any thread.
@@ -59,6 +57,7 @@ class Channel:
         """Blocks the speaker's thread while the listener is far behind."""
         while len(self._steps) > HIGH_WATER and not self._gone:
             self._room.clear()
+            self._full = True
             self._room.wait(0.1)
 
     async def room(self) -> None:
@@ -82,15 +81,22 @@ class Channel:
         self._room.set()
 
     def _wake(self) -> None:
-        self.since = time.monotonic()
-        with self._lock:
-            if self._pending or self._gone:
-                return
-            self._pending = True
+        """Asks for one wake-up if none is pending.
+
+        No lock: the speaker adds before it looks at `_pending`, the listener clears it before it takes. Whatever the
+        order, nothing is added that neither of them sees.
+        """
+        if self._pending or self._gone:
+            return
+        self._pending = True
         try:
-            self._loop.call_soon_threadsafe(self._ready.set)
+            self._loop.call_soon_threadsafe(self._ring)
         except RuntimeError:  # the loop is closed: the server has stopped
             self._gone = True
+
+    def _ring(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def batches(self) -> AsyncIterator[Sequence[Step]]:
         """Steps, as many at a time as are ready.
@@ -99,15 +105,17 @@ class Channel:
             Exception: what the speaker failed with.
         """
         while True:
-            await self._ready.wait()
-            self._ready.clear()
-            with self._lock:
-                self._pending = False
+            if not self._steps and not self._ended:
+                self._waiter = self._loop.create_future()
+                await self._waiter
+            self._pending = False
             ended = self._ended  # read before the steps: nothing is said after the end
             batch = []
             while self._steps:
                 batch.append(self._steps.popleft())
-            self._room.set()
+            if self._full:
+                self._full = False
+                self._room.set()
             if batch:
                 yield batch
             if ended and not self._steps:

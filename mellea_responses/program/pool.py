@@ -79,6 +79,15 @@ class ThreadPool:
             self._jobs.put(None)
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The faster loop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class ProgramLoop:
     """One event loop in a daemon thread.
 
@@ -86,7 +95,7 @@ class ProgramLoop:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._tick = time.monotonic()
         self._running = 0
         self._stopped = threading.Event()

@@ -1,0 +1,183 @@
+"""`POST /v1/responses` as plain ASGI.
+
+The one route that every turn takes. Building the framework's request, resolving its parameters and building its
+response cost nearly half the CPU of a plain answer (docs/performance.md), so the application calls this directly; the
+same judge, body, errors and headers as every other route, by the same functions. It is registered with the framework
+too, which knows the route, its methods and its origins.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+from litestar.types import Receive, Scope, Send
+from msgspec.structs import replace
+
+from mellea_responses.errors import ApiError, ContentTooLarge
+from mellea_responses.http import sse
+from mellea_responses.http.body import check_json, inflate
+from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.http.paths import paths
+from mellea_responses.http.security import Judge
+from mellea_responses.http.unsupported import unsupported
+from mellea_responses.ids import new_id
+from mellea_responses.runs import Run
+from mellea_responses.service import Service
+from mellea_responses.wire.decode import decode_create
+from mellea_responses.wire.response import Response
+
+logger = logging.getLogger("mellea_responses.http")
+_encode = msgspec.json.Encoder().encode
+CREATE_PATHS = frozenset(paths("/responses"))
+_JSON = (b"content-type", b"application/json")
+_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")] + [
+    (key.encode(), value.encode()) for key, value in sse.HEADERS.items()
+]
+
+
+class CreateRoute:
+    """Answers `POST /v1/responses`.
+
+    Args:
+        service: What answers.
+        judge: Who may enter.
+    """
+
+    def __init__(self, service: Service, judge: Judge) -> None:
+        self._service, self._judge = service, judge
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as an ASGI application."""
+        request_id = new_id("req")
+        stamp = (REQUEST_ID.encode(), request_id.encode())
+        started = False
+        try:
+            owner = self._judge.owner(scope)
+            run = await self._start(scope, receive, owner, request_id)
+            if run is None:
+                return
+            headers = [stamp]
+            if run.turn.unsupported_tools:
+                headers += [(key.encode(), value.encode()) for key, value in unsupported(run.turn).items()]
+            if run.turn.request.stream:
+                started = True
+                await self._stream(run, receive, send, headers)
+            elif run.background:
+                await _send(send, 200, _encode(run.queued), headers)
+            else:
+                body = _encode(await result_unless_gone(run, receive))
+                await _send(send, 200, body, headers)
+        except ApiError as error:
+            await _send_error(send, error, stamp)
+        except Exception as exc:
+            logger.error("request %s failed", request_id, exc_info=exc)
+            if not started:
+                await _send_error(send, ApiError("The server failed. Its log has the cause."), stamp)
+
+    async def _start(self, scope: Scope, receive: Receive, owner: str, request_id: str) -> Run | None:
+        """The run, or None when the client left before its body was whole."""
+        kind, encoding, length = _about_body(scope["headers"])
+        check_json(kind)
+        limit = self._service.settings.max_body_bytes
+        if length is not None and length > limit:
+            raise _too_large(limit)
+        body = await _read(receive, limit)
+        if body is None:
+            return None
+        request = decode_create(inflate(body, encoding, limit))
+        if request.generate is not None or request.stream_id is not None:
+            request = replace(request, generate=None, stream_id=None)  # a socket's own
+        return await self._service.create(request, owner, request_id)
+
+    async def _stream(self, run: Run, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        """The run's events; a client that leaves ends the run, unless it goes on in the background."""
+        sender = asyncio.current_task()
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            await _disconnected(receive)
+            gone = True
+            if sender is not None:
+                sender.cancel()
+
+        watcher = asyncio.ensure_future(watch())
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM, *headers]})
+            async for piece in sse.frames(run.log, 0, self._service.settings.ping_seconds):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+        except OSError:
+            pass  # the client left while something was being sent
+        finally:
+            watcher.cancel()
+            if not run.background:
+                run.cancel("client left")
+
+
+async def result_unless_gone(run: Run, receive: Receive) -> Response:
+    """The response at its end. The connection is watched meanwhile: nobody to answer, nothing to generate."""
+    await asyncio.sleep(0)
+    if run.done:  # nothing to watch over
+        return await run.result()
+
+    async def watch() -> None:
+        await _disconnected(receive)
+        run.cancel("client left")
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        return await run.result()
+    finally:
+        watcher.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    message = await receive()
+    pieces, size = [], 0
+    while message["type"] == "http.request":
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return b"".join(pieces) if len(pieces) > 1 else pieces[0]
+        message = await receive()
+    return None
+
+
+def _about_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str, int | None]:
+    kind, encoding, length = "", "", None
+    for key, value in headers:
+        if key == b"content-type":
+            kind = value.decode("latin-1")
+        elif key == b"content-encoding":
+            encoding = value.decode("latin-1")
+        elif key == b"content-length" and value.isdigit():
+            length = int(value)
+    return kind, encoding, length
+
+
+def _too_large(limit: int) -> ContentTooLarge:
+    return ContentTooLarge(f"The body is larger than {limit} bytes.")
+
+
+async def _send_error(send: Send, error: ApiError, stamp: tuple[bytes, bytes]) -> None:
+    headers = [stamp, *((key.encode(), value.encode()) for key, value in error_headers(error).items())]
+    await _send(send, error.status, encode_error(error), headers)
+
+
+async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
