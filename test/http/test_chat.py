@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.http.app import create_app
+from mellea_responses.http.openapi import document
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
-from mellea_responses.turn import Call, CallArgs, CallEnd, Stop, Text, Thought, Turn
+from mellea_responses.turn import Annotation, Call, CallArgs, CallEnd, Stop, Text, Thought, Turn
+from mellea_responses.wire.items import Logprob
 from support import raw
 from support.raw import Answer, get, post, posting
 from support.serving import running, serving
@@ -305,3 +308,46 @@ async def test_hidden_reasoning_is_in_neither_form() -> None:
         answers = [await post(url, {**ASK, "stream": stream}, PATH) for stream in (True, False)]
 
     assert all(b"secret" not in answer.body for answer in answers)
+
+
+async def test_answers_and_chunks_are_as_the_document_describes_them() -> None:
+    components = json.loads(document())["components"]
+
+    def complaints(value: Any, name: str) -> list[str]:
+        judge = Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": components})
+        return [error.message for error in judge.iter_errors(value)]
+
+    def serve(turn: Turn) -> Iterator[Any]:
+        yield from (Thought("hm"), Text("So. ", (Logprob("So", -0.5, [83, 111]),)))
+        yield Annotation("https://example.test", "Source", 0, 2)
+        yield from (Call("k", "f"), CallArgs("k", "{}"), CallEnd("k"))
+
+    body = {**ASK, "tools": [F], "logprobs": True, "stream_options": {"include_usage": True}}
+    async with serving(serve) as url:
+        whole = await post(url, body, PATH)
+        streamed = await post(url, {**body, "stream": True}, PATH)
+
+    assert not complaints(body, "CreateChat")
+    assert complaints({**body, "messages": [{"role": "boss"}]}, "CreateChat")
+    assert not complaints(whole.json, "ChatCompletion")
+    for frame in streamed.frames[:-1]:
+        assert not complaints(frame.json, "ChatChunk")
+
+
+async def test_reasoning_that_the_client_left_out_comes_back_with_its_call() -> None:
+    def serve(input: Any, turn: Turn) -> Iterator[Any]:
+        if input[-1].role == "user":
+            yield from (Thought("hm"), Call("k", "f"), CallArgs("k", "{}"), CallEnd("k"))
+        else:
+            yield json.dumps([message.reasoning for message in input if message.role == "assistant"])
+
+    async with serving(serve) as url:
+        said = (await post(url, {**ASK, "tools": [F]}, PATH)).json["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "x"}
+        silent = {key: value for key, value in said.items() if key != "reasoning_content"}
+        heard = [
+            await post(url, {**ASK, "messages": [*ASK["messages"], message, result]}, PATH)
+            for message in (said, silent)
+        ]
+
+    assert [json.loads(one.json["choices"][0]["message"]["content"]) for one in heard] == [["hm"], ["hm"]]
