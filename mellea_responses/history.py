@@ -21,10 +21,11 @@ Local = Callable[[str], tuple[Item, ...] | None]
 
 
 class Past(NamedTuple):
-    """What stands before a request: its items, and the stored response whose chain they exactly are."""
+    """What stands before a request: its items, the stored response whose chain they are, their conversation."""
 
     items: tuple[Item, ...] = ()
     parent: str | None = None
+    conversation: str | None = None
 
 
 async def complete(request: Normalized, owner: str, past: Past, store: Store, find: Find, live: LiveCalls) -> Turn:
@@ -46,7 +47,14 @@ async def complete(request: Normalized, owner: str, past: Past, store: Store, fi
     tools = _with_found_tools(request, history)
     choice = normalize_choice(request.request.tool_choice, tools, request.unsupported_tools)
     return replace(
-        request, history=history, parent=past.parent, input=items, tools=tools, tool_choice=choice, compact=compact
+        request,
+        history=history,
+        parent=past.parent,
+        conversation=past.conversation,
+        input=items,
+        tools=tools,
+        tool_choice=choice,
+        compact=compact,
     )
 
 

@@ -29,7 +29,7 @@ from mellea_responses.store import MemoryStore, Record, Store
 from mellea_responses.store.conversations import MemoryConversations
 from mellea_responses.turn import Facts, Turn
 from mellea_responses.unsealing import SealedThoughts, open_compactions, open_reasoning
-from mellea_responses.wire.items import Item
+from mellea_responses.wire.items import Item, Reasoning
 from mellea_responses.wire.request import CreateResponse
 from mellea_responses.wire.response import CompactedResponse, InputTokens, ItemList, Model, ModelList, Response
 
@@ -113,24 +113,23 @@ class Service:
             raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
         check_media(normalized.loose)
-        loose = open_reasoning(normalized.loose, self._sealer, owner, strict=self.settings.strict_replay)
-        normalized = msgspec.structs.replace(normalized, loose=loose)
-        past, conversation = await self._past(request, owner, local)
+        if any(isinstance(item, Reasoning) for item in normalized.loose):
+            loose = open_reasoning(normalized.loose, self._sealer, owner, strict=self.settings.strict_replay)
+            normalized = msgspec.structs.replace(normalized, loose=loose)
+        past = await self._past(request, owner, local)
         turn = await history.complete(
             normalized, owner, past, self.store, lambda item_id: self._find_item(owner, item_id), self.live
         )
         opened = open_compactions(turn.history + turn.input, self._sealer, owner)
-        return msgspec.structs.replace(turn, conversation=conversation, opened=opened)
+        return msgspec.structs.replace(turn, opened=opened) if opened else turn
 
-    async def _past(
-        self, request: CreateResponse, owner: str, local: history.Local | None
-    ) -> tuple[history.Past, str | None]:
+    async def _past(self, request: CreateResponse, owner: str, local: history.Local | None) -> history.Past:
         if request.previous_response_id is not None:
-            return await history.chain(request.previous_response_id, owner, self.store, local), None
+            return await history.chain(request.previous_response_id, owner, self.store, local)
         if request.conversation is None:
-            return history.Past(), None
+            return history.Past()
         conversation = await self.conversations.load(owner, conversation_id(request.conversation))
-        return history.Past(conversation.items, conversation.leaf), conversation.id
+        return history.Past(conversation.items, conversation.leaf, conversation.id)
 
     async def _find_item(self, owner: str, item_id: str) -> Item | None:
         found = await self.store.find_item(owner, item_id)

@@ -267,6 +267,10 @@ PREFIXES: dict[str, str] = {
 """The prefix of an item's id by its type; other types use `item`."""
 
 
+_CALLS = (FunctionCall, CustomToolCall, ToolSearchCall)
+_OUTPUTS = (FunctionCallOutput, CustomToolCallOutput, ToolSearchOutput)
+
+
 def item_type(item: Item) -> str:
     """The wire's name for the kind of item."""
     return str(item["type"]) if isinstance(item, dict) else str(item.__struct_config__.tag)
@@ -286,14 +290,14 @@ def is_call(item: Item) -> bool:
     """Whether the item asks a client to do something and waits for an output."""
     if isinstance(item, dict):
         return str(item["type"]).endswith("_call") and "call_id" in item
-    return isinstance(item, FunctionCall | CustomToolCall | ToolSearchCall)
+    return isinstance(item, _CALLS)
 
 
 def is_call_output(item: Item) -> bool:
     """Whether the item answers a call."""
     if isinstance(item, dict):
         return str(item["type"]).endswith("_call_output")
-    return isinstance(item, FunctionCallOutput | CustomToolCallOutput | ToolSearchOutput)
+    return isinstance(item, _OUTPUTS)
 
 
 _typed = msgspec.json.Decoder(TypedItem)
