@@ -95,6 +95,36 @@ def serve(
             "model's own on an accelerator and `float32` on the CPU.",
         ),
     ] = DEFAULT.dtype,
+    kv_cache: Annotated[
+        bool,
+        _option(
+            "kv_cache",
+            "--kv-cache/--no-kv-cache",
+            panel=MODEL,
+            help="Keep the key-value caches of finished turns, so that the next turn of a conversation costs only its "
+            "new tokens. Switched off, every turn is computed anew.",
+        ),
+    ] = DEFAULT.kv_cache,
+    kv_cache_bytes: Annotated[
+        int | None,
+        _option(
+            "kv_cache_bytes",
+            panel=MODEL,
+            parser=read_size,
+            metavar="SIZE",
+            show_default="a share of the device's memory",
+            help="Memory that these caches may take; the ones unused for longest go first.",
+        ),
+    ] = DEFAULT.kv_cache_bytes,
+    trust_remote_code: Annotated[
+        bool,
+        _flag(
+            "trust_remote_code",
+            "--trust-remote-code",
+            panel=MODEL,
+            help="Run Python code that the model brings along. Without it only architectures that transformers knows.",
+        ),
+    ] = DEFAULT.trust_remote_code,
     host: Annotated[str, _option("host", panel=ADDRESS, metavar="HOST", help="Address to listen on.")] = DEFAULT.host,
     port: Annotated[
         int,
@@ -331,6 +361,9 @@ def serve(
         model=model,
         device=device,
         dtype=dtype,
+        kv_cache=kv_cache,
+        kv_cache_bytes=kv_cache_bytes,
+        trust_remote_code=trust_remote_code,
         host=host,
         port=port,
         no_auth=no_auth,

@@ -234,8 +234,8 @@ class Builder:
 
     def _fail(self, said: Fail) -> Iterator[e.Event]:
         yield from self._close_all("incomplete")
-        body = ErrorBody(message=said.message, type=said.error_type, param="", code=said.code)
-        yield e.Error(self._number(), body, code=said.code, message=said.message, param="")
+        body = ErrorBody(message=said.message, type=said.error_type, param=said.param, code=said.code)
+        yield e.Error(self._number(), body, code=said.code, message=said.message, param=said.param)
         yield from self._end("failed", "incomplete", error=ResponseError(said.code, said.message))
 
     def _close_all(self, status: w.Status) -> Iterator[e.Event]:

@@ -46,7 +46,7 @@ MIB = 2**20
 
 def failure(error: ApiError) -> Fail:
     """An error as the run's last word."""
-    return Fail(code=error.code, message=error.message, error_type=error.type)
+    return Fail(code=error.code, message=error.message, error_type=error.type, param=error.param)
 
 
 class _OpenCall:

@@ -15,6 +15,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         model: Hub id, folder or GGUF file for the built-in program; None is the embedded model.
         device: `auto` takes CUDA, then MPS, then the CPU.
         dtype: `auto` takes the model's own on an accelerator and float32 on the CPU.
+        kv_cache: Keep finished turns' key-value caches, so that a next turn costs only its new tokens.
+        kv_cache_bytes: Bytes these may take; None takes a share of what the device has.
+        trust_remote_code: Run code that a model brings along; safetensors and known architectures only without it.
         host: Address to bind.
         port: Port to bind; 0 takes a free one.
         no_auth: Bind a non-loopback address without keys all the same.
@@ -48,6 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    kv_cache: bool = True
+    kv_cache_bytes: int | None = None
+    trust_remote_code: bool = False
     host: str = "127.0.0.1"
     port: int = 8080
     no_auth: bool = False

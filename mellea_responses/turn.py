@@ -130,6 +130,7 @@ class Fail(_Step, frozen=True):
     code: str
     message: str
     error_type: str = "server_error"
+    param: str = ""
 
 
 class Cancel(_Step, frozen=True):
