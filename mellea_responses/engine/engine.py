@@ -150,6 +150,8 @@ class Engine:
         self._store.clear("closed")
 
     def _prepare(self, request: GenerateRequest) -> Prompt:
+        if request.raw is not None:
+            return self._prompter.continued(request.raw)
         return self._prompter.prepare(request, self._store.traces(request.owner))
 
     def _row(self, request: GenerateRequest, prompt: Prompt) -> Row:

@@ -55,6 +55,20 @@ class Prompter:
             prompt = self._shortened(request, messages, len(prompt.tokens))
         return msgspec.structs.replace(prompt, turn=chain[-1])
 
+    def continued(self, text: str) -> Prompt:
+        """A prompt as it stands, without a template.
+
+        Raises:
+            InvalidRequest: It is empty.
+            ContextLengthExceeded: It leaves no room for an answer.
+        """
+        prompt = splice(text, {}, (), self.codec)
+        if not prompt.tokens:
+            raise InvalidRequest("There is nothing to continue.", param="input")
+        if len(prompt.tokens) > self._context_length - 1:
+            raise _too_long(len(prompt.tokens), self._context_length)
+        return prompt
+
     def _put_back(self, owner: str, turn: bytes, message: Message) -> bool:
         """Give an assistant message the reasoning that the client left out; True if there was some."""
         if message.get("reasoning_content"):
@@ -88,13 +102,17 @@ class Prompter:
         most = droppable(messages) if request.truncation == "auto" else 0
         drop = shortest(most, fits) if most else 0
         if not most or not (fits(drop) or len(made[drop].tokens) < length):
-            raise ContextLengthExceeded(
-                f"The prompt is {tokens} tokens and the model's context holds {length}, which must leave room for an "
-                "answer. Shorten the input or start a new conversation.",
-                param="input",
-            )
+            raise _too_long(tokens, length)
         log.info("left out the oldest %d of %d turns to fit the context", drop, most)
         return made[drop]
+
+
+def _too_long(tokens: int, length: int) -> ContextLengthExceeded:
+    return ContextLengthExceeded(
+        f"The prompt is {tokens} tokens and the model's context holds {length}, which must leave room for an answer. "
+        "Shorten the input or start a new conversation.",
+        param="input",
+    )
 
 
 def _with_system(messages: Sequence[Message], block: str) -> list[Message]:

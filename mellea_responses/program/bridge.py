@@ -149,6 +149,16 @@ def add_text(thunk: ModelOutputThunk[Any], text: str) -> None:
     thunk._underlying_value = (thunk._underlying_value or "") + text
 
 
+def text_so_far(thunk: ModelOutputThunk[Any]) -> str:
+    """What was added, whether the thunk is computed or not."""
+    return thunk._underlying_value or ""
+
+
+def compute(thunk: ModelOutputThunk[Any]) -> None:
+    """Marks a thunk that was filled without a queue as finished."""
+    thunk._computed = True
+
+
 def memory(thunk: ModelOutputThunk[Any]) -> dict[str, Any]:
     """A place on the thunk for its backend's own notes."""
     notes: dict[str, Any] = thunk._meta
