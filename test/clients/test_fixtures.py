@@ -1,7 +1,7 @@
 """Every request of a real client is answered as that client needs it.
 
-`NEEDS` says for each request what its client needs beyond an answer; `LATER` names those that are not sent here, and
-why. Every file stands in exactly one of the two.
+`NEEDS` says for each request what its client needs beyond an answer; `SOCKETS` those that
+`test_socket_fixtures` sends. Every file stands in exactly one of the two.
 """
 
 import json
@@ -333,7 +333,7 @@ SAYS: dict[str, list[Step]] = {
 
 
 _SOCKET = "is a frame of a WebSocket, which has tests of its own"
-LATER: dict[str, str] = {
+SOCKETS: dict[str, str] = {
     "codex-cli/14-ws-prewarm": _SOCKET,
     "codex-cli/15-ws-first-delta": _SOCKET,
     "codex-cli/16-ws-tool-delta": _SOCKET,
@@ -348,8 +348,8 @@ LATER: dict[str, str] = {
 
 def test_every_request_is_either_answered_or_named_with_a_reason() -> None:
     assert len(FIXTURES) == 92
-    assert not NEEDS.keys() & LATER.keys()
-    assert NEEDS.keys() | LATER.keys() == FIXTURES.keys()
+    assert not NEEDS.keys() & SOCKETS.keys()
+    assert NEEDS.keys() | SOCKETS.keys() == FIXTURES.keys()
 
 
 @pytest.mark.parametrize("name", NEEDS)
