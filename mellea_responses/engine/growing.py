@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-_ROOM = 256
+_ROOM = 32
+"""Least tokens of room. A quarter of the length is added where that is more, so copying stays rare."""
 
 
 class Buffer:
