@@ -51,6 +51,11 @@ class Signature:
         if {"input", "model_options"} & set(self._names):
             pass
 
+    @property
+    def reads_messages(self) -> bool:
+        """Whether the program is given chat messages, as Mellea's own types."""
+        return "input" in self._names
+
     def call(self, turn: Turn) -> Any:
         """Calls the program with this turn."""
         return self._serve(**{name: _ARGUMENTS[name](turn) for name in self._names})

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import struct
 import warnings
 from collections.abc import Iterator
 from io import BytesIO
@@ -70,17 +71,22 @@ def _open(url: str, path: str) -> tuple[bytes, Any]:
     from PIL import Image, UnidentifiedImageError
 
     data = _decoded(url, path)
+    if data.startswith(_PNG):  # passed on as it is, so only its declared size matters here
+        _check_pixels(*struct.unpack(">II", data[16:24].rjust(8, b"\0")), path)
+        return data, None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our limit is lower than the one Pillow warns at
             image = Image.open(BytesIO(data), formats=FORMATS)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         raise InvalidRequest("The image must be PNG, JPEG, WebP or GIF.", param=path) from None
-    if image.width * image.height > MAX_PIXELS:
-        raise InvalidRequest(
-            f"The image has {image.width} × {image.height} pixels; at most {MAX_PIXELS:,} are read.", param=path
-        )
+    _check_pixels(image.width, image.height, path)
     return data, image
+
+
+def _check_pixels(width: int, height: int, path: str) -> None:
+    if width * height > MAX_PIXELS:
+        raise InvalidRequest(f"The image has {width} × {height} pixels; at most {MAX_PIXELS:,} are read.", param=path)
 
 
 def _decoded(url: str, path: str) -> bytes:

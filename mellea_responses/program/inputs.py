@@ -1,9 +1,12 @@
 """What a Mellea program is given: chat messages, tools and the answer's form, as Mellea's own types."""
 
+from types import ModuleType
 from typing import Any
 
+from mellea import MelleaSession
 from mellea.backends.tools import MelleaTool
 from mellea.serve import ChatMessage as MelleaMessage
+from mellea.stdlib.context import ChatContext
 from pydantic import BaseModel, ConfigDict
 
 from mellea_responses.program.images import as_png, is_picture
@@ -76,6 +79,15 @@ def _part(part: dict[str, Any]) -> Any:
     if is_picture(image["url"]):
         image["url"] = as_png(image["url"])
     return {"type": "image_url", "image_url": image}
+
+
+def shared_sessions(module: ModuleType) -> list[str]:
+    """Names in a module that are sessions with a chat context: made once, they remember every client's words."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, MelleaSession) and isinstance(value.ctx, ChatContext)
+    ]
 
 
 def format_class(form: Format) -> type[BaseModel] | None:

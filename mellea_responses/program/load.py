@@ -37,6 +37,7 @@ def load_program(target: str, settings: Settings) -> UserProgram:
     if not callable(serve):
         raise LoadError(f"{target}: no function `{function}` found in it.")
     check, compact = _own(module, "check"), _own(module, "compact")
+    _warn_of_shared_sessions(module, target)
     try:
         return UserProgram(
             serve,
@@ -47,6 +48,19 @@ def load_program(target: str, settings: Settings) -> UserProgram:
         )
     except (WrongSignature, ValueError) as exc:
         raise LoadError(f"{target}: {exc}") from None
+
+
+def _warn_of_shared_sessions(module: ModuleType, target: str) -> None:
+    if "mellea" not in sys.modules:
+        return
+    from mellea_responses.program.inputs import shared_sessions
+
+    for name in shared_sessions(module):
+        logger.warning(
+            "%s: `%s` is one Mellea session with a chat context for every request, so conversations mix. Make a "
+            "session inside serve(), from to_context(input); until then, --exclusive keeps requests from "
+            "overtaking each other.", target, name
+        )  # fmt: skip
 
 
 def _own(module: ModuleType, name: str) -> Callable[..., Any] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from mellea_responses.errors import ApiError
 from mellea_responses.program.call import Signature
 from mellea_responses.program.channel import Channel, Gone, as_failure
+from mellea_responses.program.images import check_images, has_images
 from mellea_responses.program.pool import ProgramLoop, ThreadPool
 from mellea_responses.program.speak import speak, speak_async
 from mellea_responses.settings import Settings
@@ -62,11 +63,16 @@ class UserProgram:
         """
         if not self._async:
             self._pool.check()
-        if self._check is None:
+        pictures = self._signature.reads_messages and has_images(turn)
+        if self._check is None and not pictures:
             return None
+        facts = None
         try:
             async with asyncio.timeout(self._timeout):
-                facts = await self._aside(self._check, turn)
+                if pictures:
+                    await self._aside(check_images, turn)
+                if self._check is not None:
+                    facts = await self._aside(self._check, turn)
         except TimeoutError:
             raise ApiError("The program took too long to check the request.", code="timeout") from None
         return facts if isinstance(facts, Facts) else None
