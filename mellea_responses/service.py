@@ -144,6 +144,8 @@ class Service:
         threshold = next((c.compact_threshold for c in turn.request.context_management or ()), None)
         facts = await self._check(turn, owner, may_be_long=threshold is not None)
         tokens = facts.input_tokens if facts else None
+        if turn.options.logprobs and not (facts and facts.logprobs):
+            raise InvalidRequest("This program gives no log probabilities.", param="include", code="no_logprobs")
         if threshold is not None and tokens is not None and tokens > threshold:
             return turn, Compactor(self.program, self._sealer, then_answer=True)
         if tokens is None and turn.request.truncation == "auto":

@@ -72,7 +72,8 @@ def _open(url: str, path: str) -> tuple[bytes, Any]:
 
     data = _decoded(url, path)
     if data.startswith(_PNG):  # passed on as it is, so only its declared size matters here
-        _check_pixels(*struct.unpack(">II", data[16:24].rjust(8, b"\0")), path)
+        width, height = struct.unpack(">II", data[16:24].ljust(8, b"\0"))
+        _check_pixels(width, height, path)
         return data, None
     try:
         with warnings.catch_warnings():
