@@ -144,7 +144,7 @@ class Engine:
         return {**self._worker.counts(), **self._store.counts()}
 
     def close(self) -> None:
-        """End every open answer and the model's thread, within one step."""
+        """End every open answer and the model's thread after the pass it is in; waits for that a second at most."""
         atexit.unregister(self.close)
         self._worker.close()
         self._store.clear("closed")

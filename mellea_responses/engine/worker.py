@@ -25,6 +25,9 @@ from mellea_responses.turn import Step
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 1.0
+"""Seconds that closing waits for the pass the model is in: a large prompt on a slow machine must not hold up exits."""
+
 
 class Worker:
     """Runs rows on one model in one daemon thread.
@@ -83,12 +86,12 @@ class Worker:
             return {"rows": len(self._rows), "waiting": len(self._waiting)}
 
     def close(self) -> None:
-        """End every answer and the thread, within one step."""
+        """End every answer and the thread after the pass the model is in; a pass that is long is not waited for."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         self.features = self_check(self._model)
@@ -123,7 +126,7 @@ class Worker:
         with self._changed:
             unwanted = self._waiting.take(lambda row: row.unwanted)
         for row in unwanted + [row for row in self._rows if row.unwanted]:
-            self._finish(row)
+            self._guarded(row, self._finish)
 
     def _admit(self) -> None:
         while len(self._rows) < self._most_rows:
@@ -184,10 +187,15 @@ class Worker:
             return row.tokens[-1]
 
         limit = self._model.context_length - len(row.tokens)
-        run_generate(self._model, row.tokens[:], limit, choose, lambda: row.writer.reason is not None or row.unwanted)
+
+        def over() -> bool:
+            return row.writer.reason is not None or row.unwanted or self._closing
+
+        run_generate(self._model, row.tokens[:], limit, choose, over)
         row.fed = len(row.prompt.tokens)
         row.cache = None
-        self._finish(row)
+        if row.writer.reason is not None or row.unwanted:
+            self._finish(row)  # else the engine is closing, and every row is told so
 
     def _guarded(self, row: Row, act: Callable[[Row], None]) -> None:
         """Do something for a row; whatever goes wrong ends that row and nothing else."""

@@ -135,6 +135,22 @@ async def test_an_error_in_the_engine_s_own_step_ends_the_rows_and_not_the_threa
     assert rest(chunked) == AT_REST
 
 
+async def test_a_cancelled_answer_that_cannot_be_kept_still_ends(
+    chunked: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(chunked._store, "put", broken)
+    asked = request(user(PROMPT), options=LONG)
+    watched.before = lambda number: asked.cancelled.set() if number == 2 else None
+
+    with pytest.raises(ModelFailed):
+        await ask(chunked, asked)
+
+    assert rest(chunked) == AT_REST
+
+
 @pytest.mark.parametrize("at", [1, 4, 9])
 async def test_closed_at_any_pass_every_reader_is_told(watched: Watched, started: Start, at: int) -> None:
     engine, closing = started(watched, chunk=16), asyncio.Event()

@@ -1,5 +1,6 @@
 """What the self-check finds for models of several kinds, and that what it switches off is not used."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from mellea_responses.engine.caches import TransformersCaches
 from mellea_responses.engine.engine import Engine
 from mellea_responses.engine.model import Model
 from mellea_responses.engine.selfcheck import Features, self_check
+from mellea_responses.errors import Draining
+from mellea_responses.turn import Options
 
 Start = Callable[..., Engine]
 EVERYTHING = Features(loop=True, chunks=True, reuse=True, crop=True)
@@ -137,6 +140,22 @@ async def test_the_fallback_lane_stops_when_it_is_told_to(
     await answer.aclose()
 
     assert text_of(await ask(engine, request(user("hello"))))
+
+
+async def test_closing_ends_the_fallback_lane_too(
+    started: Start, model: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "self_check", lambda model: Features())
+    engine = started(model)
+    answer = engine.generate(request(user("hello"), options=Options(temperature=1.0, max_output_tokens=2000)))
+    await anext(answer)
+
+    await asyncio.to_thread(engine.close)
+
+    with pytest.raises(Draining):
+        await anext(answer)
+        async for _ in answer:
+            pass
 
 
 async def test_the_fallback_lane_survives_an_error(
