@@ -44,7 +44,7 @@ class Links:
             history = self._live_turn(items)
         seen = _Seen(history)
         new = [item for item in items if seen.is_new(item)]
-        return history, tuple([item async for item in self._with_calls(history, new)])
+        return history, tuple(await self._with_calls(history, new))
 
     async def _dereference(self, history: tuple[Item, ...], loose: tuple[InputItem, ...]) -> list[Item]:
         known = {item_id(item) for item in history}
@@ -70,8 +70,12 @@ class Links:
         live = self._live(item_call_id(first) or "")
         return live.items if live else ()
 
-    async def _with_calls(self, history: tuple[Item, ...], items: list[Item]) -> Any:
-        """Puts in what the client left out: the call before a bare output, the reasoning before a replayed call."""
+    async def _with_calls(self, history: tuple[Item, ...], items: list[Item]) -> list[Item]:
+        """Puts in what the client left out.
+
+        That is the call before a bare output, and the reasoning before the assistant's turn with a replayed call.
+        """
+        whole: list[Item] = []
         calls = {item_call_id(item) for item in (*history, *items) if is_call(item)}
         thoughts = {item_id(item) for item in (*history, *items) if isinstance(item, w.Reasoning)}
         thought = False  # whether the client kept the reasoning of the assistant's turn it is in
@@ -81,12 +85,13 @@ class Links:
                 live = self._live(call_id)
                 if live and live.reasoning and live.unchanged(item) and live.reasoning.id not in thoughts:
                     thoughts.add(live.reasoning.id)
-                    yield live.reasoning
+                    whole.insert(_turn_start(whole), live.reasoning)
             elif is_call_output(item) and call_id is not None and call_id not in calls:
                 calls.add(call_id)
-                yield await self._call(call_id)
+                whole.append(await self._call(call_id))
             thought = isinstance(item, w.Reasoning) or (thought and not _ends_a_turn(item))
-            yield item
+            whole.append(item)
+        return whole
 
     async def _call(self, call_id: str) -> Item:
         live = self._live(call_id)
@@ -99,6 +104,14 @@ class Links:
                 code="tool_call_not_found",
             )
         return found
+
+
+def _turn_start(items: list[Item]) -> int:
+    """Where the assistant's words just before the end begin."""
+    start = len(items)
+    while start and isinstance(said := items[start - 1], w.Message) and said.role == "assistant":
+        start -= 1
+    return start
 
 
 def _ends_a_turn(item: Item) -> bool:

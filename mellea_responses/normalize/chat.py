@@ -42,7 +42,7 @@ class Places:
         if match and int(match[1]) < len(self.items):
             rest = match[2].replace(".output", ".content", 1).replace(".call_id", ".tool_call_id", 1)
             return self.items[int(match[1])] + rest
-        return {"input": "messages", "max_output_tokens": self._limit}.get(param, param)
+        return {"input": "messages", "max_output_tokens": self._limit, "include": "logprobs"}.get(param, param)
 
     @contextmanager
     def named(self) -> Iterator[None]:

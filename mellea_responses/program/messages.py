@@ -45,6 +45,7 @@ class _Chat:
         self._thoughts: list[str] = []
         self._text: str | list[dict[str, Any]] | None = None
         self._calls: list[Item] = []
+        self._answered: set[str | None] = set()  # calls whose outputs have come by
 
     def add(self, item: Item) -> None:
         match item:
@@ -56,13 +57,15 @@ class _Chat:
                 self.flush()
                 self.messages.append({"role": item.role, "content": _content(item.content, "\n")})
             case w.Reasoning():
-                if self._text is not None or self._calls:
+                if self._calls:
                     self.flush()
                 self._thoughts.append(thoughts_of(item))
             case w.FunctionCall() | w.CustomToolCall() | w.ToolSearchCall():
+                if self._calls and all(item_call_id(call) in self._answered for call in self._calls):
+                    self.flush()  # the next step of a loop, not one more of the same moment
                 self._calls.append(item)
             case w.FunctionCallOutput() | w.CustomToolCallOutput() | w.ToolSearchOutput():
-                pass  # follows its call
+                self._answered.add(item.call_id)  # its message follows its call
             case _:
                 pass  # receipts, declarations and sealed items are not for the model
 

@@ -14,7 +14,7 @@ from mellea_responses.http.app import create_app
 from mellea_responses.http.openapi import document
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
-from mellea_responses.turn import Annotation, Call, CallArgs, CallEnd, Stop, Text, Thought, Turn
+from mellea_responses.turn import Annotation, Call, CallArgs, CallEnd, Facts, Stop, Text, Thought, Turn
 from mellea_responses.wire.items import Logprob
 from support import raw
 from support.raw import Answer, get, post, posting
@@ -323,10 +323,14 @@ async def test_answers_and_chunks_are_as_the_document_describes_them() -> None:
         yield from (Call("k", "f"), CallArgs("k", "{}"), CallEnd("k"))
 
     body = {**ASK, "tools": [F], "logprobs": True, "stream_options": {"include_usage": True}}
-    async with serving(serve) as url:
+    program = UserProgram(serve, check=lambda turn: Facts(logprobs=True))
+    async with serving(program) as url:
         whole = await post(url, body, PATH)
         streamed = await post(url, {**body, "stream": True}, PATH)
+    async with serving(serve) as url:
+        refused = await post(url, body, PATH)
 
+    assert (refused.status, refused.error["param"], refused.error["code"]) == (400, "logprobs", "no_logprobs")
     assert not complaints(body, "CreateChat")
     assert complaints({**body, "messages": [{"role": "boss"}]}, "CreateChat")
     assert not complaints(whole.json, "ChatCompletion")
