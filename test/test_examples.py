@@ -66,9 +66,22 @@ def test_a_model_without_a_program_answers_its_client(monkeypatch: pytest.Monkey
     assert second.strip()
 
 
+@pytest.mark.model
+@pytest.mark.timeout(600)
+def test_a_mellea_session_over_a_local_model_remembers_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = EXAMPLES / "mellea_agent"
+
+    with started(command(folder / "program.py"), EXAMPLES.parent) as url:
+        printed = run(folder / "client.py", url, monkeypatch)
+
+    known = [int(number) for number in re.findall(r"^\((\d+) of \d+ tokens known\)$", printed, re.MULTILINE)]
+    assert len(known) == 2
+    assert known[1] > known[0]
+
+
 def test_every_example_is_run_and_listed() -> None:
     folders = {path.parent.name for path in EXAMPLES.glob("*/client.py")}
     page = (EXAMPLES / "README.md").read_text("utf-8")
 
-    assert folders == {*PRINTS, "model"}
+    assert folders == {*PRINTS, "mellea_agent", "model"}
     assert [name for name in folders if f"| [{name}](" not in page] == []
