@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from mellea.backends import ModelOption
-from mellea.backends._options import resolve_model_options
 from mellea.backends.backend import FormatterBackend
 from mellea.backends.tools import (
     add_tools_from_context_actions,
@@ -75,9 +74,7 @@ class TransformersBackend(FormatterBackend):
     ) -> tuple[ModelOutputThunk[Any], Any]:
         self._raise_if_closed()
         await self.do_generate_walk(action)
-        options = resolve_model_options(
-            backend_defaults=self.model_options, remap=REMAP, call_options=model_options
-        )  # fmt: skip
+        options = bridge.merged(self.model_options, model_options, REMAP)
         tools = self._tools(action, ctx, options) if tool_calls and format is None else {}
         view = ctx.view_for_generation() or []
         messages = to_messages([*view, action], self.formatter, options.get(ModelOption.SYSTEM_PROMPT))
@@ -143,9 +140,7 @@ class TransformersBackend(FormatterBackend):
     ) -> tuple[list[ModelOutputThunk[Any]], dict[str, Any] | None]:
         self._raise_if_closed()
         await self.do_generate_walks(list(actions))
-        options = resolve_model_options(
-            backend_defaults=self.model_options, remap=REMAP, call_options=model_options
-        )  # fmt: skip
+        options = bridge.merged(self.model_options, model_options, REMAP)
         thunks = await asyncio.gather(*(self._continued(action, options, format) for action in actions))
         return list(thunks), cost([thunk.generation.usage or {} for thunk in thunks])
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from mellea.backends._options import resolve_model_options
 from mellea.core import GenerateLog, GenerateType, ModelOutputThunk
 from mellea.helpers import DEFAULT_CHUNK_TIMEOUT, send_to_queue
 
@@ -116,6 +117,11 @@ def cut_off(live: Any) -> bool:
 
 
 # ---------------------------------------------------------------- for backends of our own
+
+
+def merged(defaults: dict[str, Any], given: dict[str, Any] | None, names: dict[str, str]) -> dict[str, Any]:
+    """A backend's default options under those of one call, all under Mellea's names."""
+    return resolve_model_options(backend_defaults=defaults, remap=names, call_options=given)
 
 
 def new_thunk(

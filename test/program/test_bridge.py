@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,17 @@ def test_every_private_name_that_is_used_is_there() -> None:
     assert state <= set(vars(thunk._gen))
     assert {"action", "context", "model_options"} <= set(vars(thunk._call))
     assert {"_underlying_value", "_computed", "_meta", "_generate_log", "_error"} <= set(vars(thunk))
+
+
+def test_nobody_else_touches_mellea_s_inside() -> None:
+    private = re.compile(
+        r"\.(_gen|_call|_mot|_pump_task|_underlying_value|_computed|_meta|_generate_log|_error)\b|mellea\.\S*\._"
+    )
+    package = Path(bridge.__file__).parents[1]
+    rooms = [*package.glob("program/*.py"), *package.glob("backends/*.py"), package / "context.py"]
+
+    assert [path.name for path in rooms if path.name not in ("bridge.py", "user.py", "channel.py")
+            and private.search(path.read_text("utf-8"))] == []  # fmt: skip
 
 
 async def test_streams_are_owned_by_the_loop_that_made_them() -> None:
