@@ -172,3 +172,16 @@ def test_a_cache_that_cannot_be_cut_keeps_its_earlier_checkpoints() -> None:
     keep(kept, [1, 2], [1, 2, 3])
 
     assert reused(kept, [1, 2, 9]) == (1, 2)
+
+
+def test_what_is_leased_is_neither_cleared_nor_replaced_by_its_continuation() -> None:
+    kept = store()
+    keep(kept, [1, 2])
+    lease = kept.lease("ada", [1, 2, 3])
+    assert lease is not None
+
+    keep(kept, [1, 2, 3, 4])
+    kept.clear("closed")
+
+    assert kept.counts()["leases"] == kept.counts()["snapshots"] == 1
+    assert lease.fork() == (1, 2)

@@ -153,9 +153,7 @@ async def test_closing_ends_the_fallback_lane_too(
     await asyncio.to_thread(engine.close)
 
     with pytest.raises(Draining):
-        await anext(answer)
-        async for _ in answer:
-            pass
+        [step async for step in answer]
 
 
 async def test_the_fallback_lane_survives_an_error(
