@@ -91,6 +91,11 @@ class Builder:
         return not self._drafts
 
     @property
+    def counted(self) -> bool:
+        """Whether token counts were said."""
+        return self._usage is not None
+
+    @property
     def kept(self) -> tuple[w.Item, ...]:
         """The output as the next turn stands on it."""
         return tuple(draft.kept() for draft in self._drafts)
@@ -109,8 +114,9 @@ class Builder:
         """The events that follow from one step. After the end nothing follows."""
         if self.ended:
             return []
-        if type(said) is Text and isinstance(self._flow, MessageDraft) and self._flow.goes_on(said):
-            return [self._flow.delta(said.text)]  # by far the most frequent step, without the generators below
+        flow = self._flow
+        if type(said) is Text and type(flow) is MessageDraft and flow.goes_on(said):
+            return [flow.delta(said.text, self._number())]  # the most frequent step by far
         return list(self._hear(said))
 
     def _hear(self, said: Said) -> Iterator[e.Event]:  # noqa: C901  # one case per step is the whole of it

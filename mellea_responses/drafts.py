@@ -76,18 +76,14 @@ class MessageDraft(Draft):
 
     def goes_on(self, step: Text) -> bool:
         """Whether the step is just more of the open text."""
-        return (
-            step.phase == self.phase
-            and step.logprobs is None
-            and bool(step.text)
-            and self._pieces is not None
-            and not self._refusing
-        )
+        if self._pieces is None or self._refusing or step.phase != self.phase:
+            return False
+        return step.logprobs is None and step.text != ""
 
-    def delta(self, text: str) -> e.Event:
+    def delta(self, text: str, number: int) -> e.Event:
         """More of the open text."""
         self._pieces.append(text)  # type: ignore[union-attr]  # see `goes_on`
-        return e.TextDelta(self._number(), self.id, self.index, len(self._parts), text)
+        return e.TextDelta(number, self.id, self.index, len(self._parts), text)
 
     def write(self, text: str, logprobs: tuple[w.Logprob, ...] | None) -> Iterator[e.Event]:
         """Text goes on; an empty one only opens its part."""

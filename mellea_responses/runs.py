@@ -13,7 +13,7 @@ from mellea_responses.errors import ApiError, ProgramTimeout
 from mellea_responses.guard import Guard, ProgramError, failure
 from mellea_responses.log import EventLog
 from mellea_responses.program import Program
-from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Flag, Nothing, Said, Step, Stop, Turn, Usage
+from mellea_responses.turn import Beat, Cancel, CurrentRun, Fail, Flag, Nothing, Said, Step, Stop, Turn
 from mellea_responses.usage import estimate
 from mellea_responses.wire.events import Event
 from mellea_responses.wire.response import Response
@@ -153,11 +153,14 @@ class Run:
         self.heard = self.spoke = time.monotonic()
         if self.first is None:
             self.first = self.heard - self.started
+        guard, builder, pending = self._guard, self.builder, self._pending
         for step in batch:
-            said = self._guard.hear(step)
-            if self._guard.ended:
+            said = guard.hear(step)
+            if guard.ended:
                 return self._last_of(said)
-            self._pending += self._hear(said)  # not in a local: what follows may raise, and these have their numbers
+            self.said += said
+            for one in said:
+                pending += builder.hear(one)  # kept at once: what follows may raise, and these have their numbers
         self.log.append(self._pending)
         self._pending = []
         return None
@@ -174,7 +177,7 @@ class Run:
         """What is added before the last word: an empty message for an empty answer, an estimate for missing counts."""
         if self.builder.empty and last == Stop() and self.turn.request.generate is not False:
             yield Nothing()
-        if not any(isinstance(said, Usage) for said in self.said):
+        if not self.builder.counted:
             self.current.notes["usage"] = "estimated"
             yield estimate(self.turn, self.builder.kept)
 
