@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from mellea_responses.program.channel import Channel, Gone
+from mellea_responses.program.costs import added
 from mellea_responses.program.returns import is_mellea, to_steps
 from mellea_responses.turn import Step, Stop, Usage
 
@@ -93,10 +94,8 @@ class Speech:
                 continue
             self._stop = None
             if isinstance(step, Usage):
-                from mellea_responses.program.thunks import add_usage
-
                 self._spent.append(step)
-                step = add_usage(self._spent)
+                step = added(self._spent)
             self.channel.put(step)
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ from mellea.stdlib.streaming import ChunkEvent, ErrorEvent, EventStreamer, Strea
 
 from mellea_responses.errors import ModelFailed
 from mellea_responses.program import bridge
+from mellea_responses.program.costs import added, usage_of
 from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Stop, Text, Thought, Usage
 
 logger = logging.getLogger("mellea_responses.program")
@@ -52,14 +53,9 @@ def _sampled(result: Any) -> Iterator[Step]:
     """The chosen attempt, and what all of them cost."""
     if not result.success:
         logger.info("sampling found no answer that meets every requirement; the chosen one is given all the same")
-    costs = [cost for thunk in result.sample_generations if (cost := _usage(thunk)) is not None]
+    costs = [cost for thunk in result.sample_generations if (cost := usage_of(thunk.generation.usage)) is not None]
     for step in Reading(result.result).rest():
-        yield add_usage(costs) if isinstance(step, Usage) else step
-
-
-def add_usage(costs: list[Usage]) -> Usage:
-    """What several generations cost together."""
-    return Usage(*(sum(column) for column in zip(*(msgspec.structs.astuple(cost) for cost in costs), strict=True)))
+        yield added(costs) if isinstance(step, Usage) else step
 
 
 def _message(message: Message) -> Iterator[Step]:
@@ -121,7 +117,7 @@ class Reading:
         if streamed != value:
             logger.warning("a thunk was streamed as %d characters and ended with others", len(streamed))
         yield from self._calls()
-        if (usage := _usage(self.thunk)) is not None:
+        if (usage := usage_of(self.thunk.generation.usage)) is not None:
             yield usage
         yield _STOPS.get(next(iter(self.thunk.generation.finish_reasons or ()), ""), Stop())
 
@@ -179,19 +175,6 @@ def _written(thunk: ModelOutputThunk[Any]) -> dict[str, str]:
         return {}
     found = {f"{number} {name}": text for number, _, name, text in texts if isinstance(text, str)}
     return found | {call_id: text for _, call_id, _, text in texts if call_id and isinstance(text, str)}
-
-
-def _usage(thunk: ModelOutputThunk[Any]) -> Usage | None:
-    given = thunk.generation.usage
-    if not given:
-        return None
-    prompt, completion = (given.get(f"{side}_tokens_details") or {} for side in ("prompt", "completion"))
-    return Usage(
-        input_tokens=given.get("prompt_tokens") or 0,
-        output_tokens=given.get("completion_tokens") or 0,
-        cached_tokens=prompt.get("cached_tokens") or 0,
-        reasoning_tokens=completion.get("reasoning_tokens") or 0,
-    )
 
 
 # ---------------------------------------------------------------- while it is made, on its own loop
