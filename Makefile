@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt 
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-model check fmt lint types layers docs write-docs bench clean
+.PHONY: help install serve test test-clients test-model check fmt lint types layers docs write-docs bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ serve: install ## Serve the embedded model on 127.0.0.1:8080 (options: make serv
 
 test: install ## Run all tests that take less than a minute, the embedded model's included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not clients" $(ARGS)
+
+test-clients: install ## Install other people's clients into .clients, drive them, print what works (needs npm)
+	$(BIN)/python test/clients/drive/table.py $(ARGS)
 
 test-model: install ## Run the tests that need the embedded model, slow ones too
 	$(BIN)/python -m pytest -m "model" $(ARGS)
@@ -67,4 +70,4 @@ bench: install ## Measure the ratios of docs/performance.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment and every cache
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .clients dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
