@@ -110,7 +110,7 @@ class _Patience:
         """A future that becomes False after `idle` seconds from now."""
         self._waiter = self._loop.create_future()
         self._since = self._loop.time()
-        if self._idle and self._timer is None:
+        if self._idle is not None and self._timer is None:
             self._timer = self._loop.call_later(self._idle, self._ring)
         return self._waiter
 
@@ -122,8 +122,9 @@ class _Patience:
     def _ring(self) -> None:
         assert self._idle is not None
         left = self._since + self._idle - self._loop.time()
-        if left <= 0:
-            left = self._idle
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(False)
-        self._timer = self._loop.call_later(left, self._ring)
+        if left > 0:  # something came meanwhile
+            self._timer = self._loop.call_later(left, self._ring)
+            return
+        self._timer = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(False)
