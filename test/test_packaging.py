@@ -80,7 +80,8 @@ def names(archive: Path) -> set[str]:
 def test_the_wheel_holds_the_package_its_command_and_its_licence_and_nothing_else(wheel: Path) -> None:
     held = names(wheel)
 
-    assert {name.partition("/")[0].partition("-")[0] for name in held} == {"mellea_responses"}
+    tops = {name.partition("/")[0].partition("-")[0] for name in held}
+    assert tops == {"mellea_responses", "mellea_responses_m.pth"}
     assert {"mellea_responses/py.typed", "mellea_responses/cli/main.py", "mellea_responses/cli/serve.py"} <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert not any("__pycache__" in name for name in held)
@@ -156,6 +157,16 @@ def test_mellea_keeps_its_own_top_level_cli(kind: str, request: pytest.FixtureRe
     assert Path(where).parent.parent == Path(sysconfig.get_path("purelib"))
 
 
+@pytest.mark.parametrize("kind", ["installed", "editable"])
+def test_mellea_s_own_command_serves_with_our_options(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    scripts: Path = request.getfixturevalue(kind)
+    code = "from cli.m import cli; cli(['serve', '--help'], prog_name='m')"
+
+    assert "--response-ttl" in run(scripts / "python", "-c", code, cwd=tmp_path)
+
+
 def test_help_loads_no_server_and_no_model_library(installed: Path, tmp_path: Path) -> None:
     code = f"import sys, mellea_responses.cli.main; print([name for name in {HEAVY} if name in sys.modules])"
 
@@ -163,7 +174,10 @@ def test_help_loads_no_server_and_no_model_library(installed: Path, tmp_path: Pa
 
 
 def test_the_package_itself_imports_nothing(installed: Path, tmp_path: Path) -> None:
-    code = "import sys; before = set(sys.modules); import mellea_responses; print(sorted(set(sys.modules) - before))"
+    code = (  # the hook for `m` has loaded the package, and itself, when Python started
+        "import sys; before = set(sys.modules) - {'mellea_responses'}; import mellea_responses; "
+        "print(sorted(set(sys.modules) - before))"
+    )
 
     assert run(installed / "python", "-c", code, cwd=tmp_path).strip() == "['mellea_responses']"
 
