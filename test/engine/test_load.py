@@ -202,3 +202,19 @@ async def test_the_embedded_model_answers_and_goes_on() -> None:
 
     assert "Paris" in answer
     assert second.notes["match"] == "exact"
+
+
+def test_what_a_killed_conversion_left_is_cleared_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "cache" / "gguf"
+    old, fresh = home / ".converting-old", home / ".converting-fresh"
+    old.mkdir(parents=True)
+    fresh.mkdir()
+    os.utime(old, (0, 0))
+    monkeypatch.setenv("MELLEA_RESPONSES_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "odd.gguf").write_bytes(b"odd")
+
+    with pytest.raises(LoadError):
+        gguf.converted(tmp_path / "odd.gguf")
+
+    assert not old.exists()
+    assert fresh.exists()
