@@ -8,6 +8,7 @@ from support.driving import FEATURES, Client, Drive, Tell, drive
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 
 WHOLE = {"stream": "-", "cut": "-"}  # nothing is streamed
+OPEN = {"chain": "it never sends previous_response_id", "conversation": "it never sends a conversation"}
 CLIENTS = (
     Client("openai-python", "openai-agents", "use_openai.py", "plain", WHOLE),
     Client("openai-python, stream", "openai-agents", "use_openai.py", "stream"),
@@ -15,6 +16,27 @@ CLIENTS = (
     Client("Agents SDK Python", "openai-agents", "use_agents.py", "plain", WHOLE),
     Client("Agents SDK Python, stream", "openai-agents", "use_agents.py", "stream"),
     Client("Agents SDK Python, WebSocket", "openai-agents", "use_agents.py", "websocket"),
+    Client("openai-node 7", "openai-node-7", "use_openai.mjs", "plain", WHOLE),
+    Client("openai-node 7, stream", "openai-node-7", "use_openai.mjs", "stream"),
+    Client("openai-node 7, WebSocket", "openai-node-7", "use_openai.mjs", "websocket"),
+    Client("openai-node 6", "openai-node-6", "use_openai.mjs", "plain", WHOLE),
+    Client("openai-node 6, stream", "openai-node-6", "use_openai.mjs", "stream"),
+    Client("openai-node 6, WebSocket", "openai-node-6", "use_openai.mjs", "websocket"),
+    Client("pydantic-ai", "pydantic-ai", "use_pydantic_ai.py", "plain", WHOLE),
+    Client("pydantic-ai, stream", "pydantic-ai", "use_pydantic_ai.py", "stream"),
+    Client("pydantic-ai, background", "pydantic-ai", "use_pydantic_ai.py", "background", WHOLE),
+    Client("LangChain Python", "langchain", "use_langchain.py", "plain", {**WHOLE, "conversation": "-"}),
+    Client("LangChain Python, stream", "langchain", "use_langchain.py", "stream", {"conversation": "-"}),
+    Client("LiteLLM", "litellm", "use_litellm.py", "responses", {"conversation": "-"}),
+    Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", {"chain": "-", "conversation": "-"}),
+    Client("AI SDK 7, openai", "ai-sdk-7", "use_ai_sdk.mjs", "openai", WHOLE),
+    Client("AI SDK 7, openai, stream", "ai-sdk-7", "use_ai_sdk.mjs", "openai-stream"),
+    Client("AI SDK 7, open-responses", "ai-sdk-7", "use_ai_sdk.mjs", "open-responses", OPEN | WHOLE),
+    Client("AI SDK 7, open-responses, stream", "ai-sdk-7", "use_ai_sdk.mjs", "open-responses-stream", OPEN),
+    Client("AI SDK 6, openai", "ai-sdk-6", "use_ai_sdk.mjs", "openai", WHOLE),
+    Client("AI SDK 6, openai, stream", "ai-sdk-6", "use_ai_sdk.mjs", "openai-stream"),
+    Client("AI SDK 6, open-responses", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses", OPEN | WHOLE),
+    Client("AI SDK 6, open-responses, stream", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses-stream", OPEN),
 )
 CASES = [pytest.param(client, feature, id=f"{client.name}: {feature}") for client in CLIENTS for feature in FEATURES]
 _driven: dict[str, dict[str, Drive]] = {}
@@ -29,6 +51,6 @@ async def test_a_client_shows_its_user_what_the_program_said(client: Client, fea
     if not environment.installed:
         pytest.skip(environment.missing)
     if client.name not in _driven:
-        _driven[client.name] = await drive(client, environment.folder, environment.interpreter(client.newer_node))
+        _driven[client.name] = await drive(client, environment.folder, environment.interpreter)
     asked = FEATURES[feature]
     _driven[client.name][feature].judge(asked, client.requests.get(feature, asked.requests))

@@ -9,6 +9,7 @@ each feature, what the user must see, and how many requests the client may need 
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -330,7 +331,6 @@ class Client:
         mode: The driver's first argument: which of its ways.
         cannot: What the client itself does not do, and why; `-` alone where the feature is not the client's affair.
         requests: How many turns it may ask for where that differs from the feature's own number.
-        newer_node: It needs the Node that its environment brings.
     """
 
     name: str
@@ -339,7 +339,6 @@ class Client:
     mode: str
     cannot: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
-    newer_node: bool = False
 
     @property
     def features(self) -> list[str]:
@@ -379,8 +378,13 @@ async def drive(client: Client, folder: Path, program: str) -> dict[str, Drive]:
             asked = FEATURES[name]
             server = scripted(*asked.script, check=asked.check, cut=asked.cut)
             served[name] = await stack.enter_async_context(server)
+        script = DRIVERS / client.driver
+        if script.suffix == ".mjs":  # a module finds its packages from where it lies
+            for file in (script, DRIVERS / "common.mjs"):
+                shutil.copy(file, folder)
+            script = folder / script.name
         pairs = [f"{name}={one.url}" for name, one in served.items()]
-        outcome = await run([program, DRIVERS / client.driver, client.mode, *pairs], cwd=folder, seconds=170)
+        outcome = await run([program, script, client.mode, *pairs], cwd=folder, seconds=170)
     seen = {line["feature"]: line for line in _json_lines(outcome.output) if "feature" in line}
     return {name: Drive(seen.get(name, {}), one, outcome) for name, one in served.items()}
 

@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / ".clients"
 
+NODE_24 = "node@24"  # the npm package that holds the program, for clients that need a newer Node than may be here
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -48,14 +50,14 @@ class Environment:
         """The path of a program that the environment brings."""
         return str(self.folder / ("node_modules/.bin" if self.npm else "bin") / name)
 
-    def interpreter(self, newer_node: bool = False) -> str:
-        """What runs a driver: the environment's own Python, or Node."""
-        if self.npm:
-            return self.program("node") if newer_node else "node"
-        return self.program("python")
+    @property
+    def interpreter(self) -> str:
+        """What runs a driver: the environment's own Python, or a Node."""
+        if not self.npm:
+            return self.program("python")
+        return self.program("node") if NODE_24 in self.packages else "node"
 
 
-NODE_24 = "node@24"  # the npm package that holds the program
 ENVIRONMENTS = {
     environment.name: environment
     for environment in (

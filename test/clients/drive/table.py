@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
                 print(f"{environment.name}: {environment.missing}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "clients", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-m", "clients", "-o", "junit_family=xunit1", f"--junitxml={report}"]
         status = subprocess.run([*command, str(ROOT / "test" / "clients"), *arguments], cwd=ROOT).returncode
         if report.exists():
             print(written(read(report)))

@@ -1,0 +1,240 @@
+"""Codex CLI: whole turns of `codex exec` over every way that it has to a server."""
+
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.drive.environments import ENVIRONMENTS
+
+from mellea_responses.errors import InvalidRequest
+from mellea_responses.turn import Text, Thought, Usage
+from support.driving import (
+    CITY,
+    COUNTS,
+    DRIVERS,
+    FEATURES,
+    Answer,
+    Feature,
+    Heard,
+    Moves,
+    Served,
+    Tell,
+    call,
+    custom_call,
+    refuse,
+    run,
+    scripted,
+)
+
+CODEX = ENVIRONMENTS["codex"]
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not CODEX.installed, reason=CODEX.missing),
+]
+WAYS = ("custom provider", "custom provider, WebSocket", "built-in provider", "LM Studio")
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+CUSTOM = """
+model_provider = "mellea"
+
+[model_providers.mellea]
+name = "mellea-responses"
+base_url = "{url}/v1"
+wire_api = "responses"
+"""
+
+
+class Codex:
+    """Codex with a home and a work folder of its own.
+
+    Args:
+        way: How it reaches the server, one of `WAYS`.
+        folder: Where it may write.
+    """
+
+    def __init__(self, way: str, folder: Path) -> None:
+        self.way = way
+        self.home, self.work = folder / "home", folder / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        self.errors = ""
+
+    async def ask(
+        self, served: Served, prompt: str, *options: str, model: str = "local", config: str = "", tables: str = ""
+    ) -> str:
+        """What the user reads in the end; what else was shown is in `errors`."""
+        env = {"CODEX_HOME": str(self.home), "HOME": str(self.home)}
+        text = f'model = "{model}"\n{config}\n'
+        before: Sequence[str] = ()
+        if self.way.startswith("custom"):
+            text += CUSTOM.format(url=served.url)
+            text += "supports_websockets = true\n" if "WebSocket" in self.way else ""
+        elif self.way == "built-in provider":
+            text += f'openai_base_url = "{served.url}/v1"\n'
+            env["CODEX_API_KEY"] = "unused"
+        else:
+            before = ("--oss", "--local-provider", "lmstudio", "--model", model)
+            env["CODEX_OSS_BASE_URL"] = f"{served.url}/v1"
+        (self.home / "config.toml").write_text(text + tables)
+        exact = ("exec", *before, "--skip-git-repo-check", "--sandbox", "danger-full-access", *options, prompt)
+        outcome = await run([CODEX.program("codex"), *exact], env=env, cwd=self.work, seconds=120)
+        self.errors = outcome.errors
+        return outcome.output.strip()
+
+
+@pytest.fixture(params=WAYS)
+def codex(request: pytest.FixtureRequest, tmp_path: Path) -> Codex:
+    return Codex(request.param, tmp_path)
+
+
+def extra(codex: Codex) -> int:
+    """Turns that a way costs beside those of the task: a warm-up of the socket, or a probe."""
+    return 0 if codex.way == "custom provider" else 1
+
+
+def shell(command: str, key: str = "1") -> Moves:
+    return call("exec_command", key, cmd=command)
+
+
+def tell_outputs(heard: Heard) -> Moves:
+    words = [output.strip().splitlines()[-1] for output in heard.outputs()]
+    thoughts = "".join(f"I thought: {thought} " for thought in heard.thoughts())
+    return [Text(f"{thoughts}I heard: {', '.join(words)}."), COUNTS]
+
+
+TASKS: dict[str, Feature] = {
+    "plain": FEATURES["plain"],
+    "tools": Feature(
+        ((*shell("echo one"), COUNTS), (*shell("echo two"), COUNTS), tell_outputs), "I heard: one, two.", requests=3
+    ),
+    "parallel": Feature(
+        ((*shell("echo one"), *shell("echo two", "2"), COUNTS), tell_outputs), "I heard: one, two.", requests=2
+    ),
+    "reasoning": Feature(
+        ((Thought("They ask."), *shell("echo one"), COUNTS), tell_outputs),
+        "I thought: They ask. I heard: one.",
+        requests=2,
+    ),
+    "images": FEATURES["images"],
+    "structured": Feature(
+        ((Text(CITY), COUNTS),), CITY, wants=lambda heard: heard[0].turn.format.kind == "json_schema"
+    ),
+}
+
+
+@asynccontextmanager
+async def serving(codex: Codex, *answers: Answer, **more: Any) -> AsyncIterator[Served]:
+    """A server that lists the names Codex asks for; its mode for LM Studio sends a probe first and drops the answer."""
+    probe = [[Text("Ready.")]] if codex.way == "LM Studio" else []
+    async with scripted(*probe, *answers, model_names=("local", "gpt-5.5"), **more) as served:
+        yield served
+        socket = codex.way in ("custom provider, WebSocket", "built-in provider")
+        assert socket == bool(served.door.sockets), served.door.requests
+
+
+@pytest.mark.parametrize("task", TASKS)
+async def test_codex_shows_its_user_what_the_program_said(codex: Codex, task: str, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", task, None)
+    asked = TASKS[task]
+    options: tuple[str, ...] = ()
+    if task == "images":
+        (codex.work / "dot.png").write_bytes(base64.b64decode(DOT))
+        options = ("--image=dot.png",)
+    if task == "structured":
+        schema = {"type": "object", "properties": {"city": {"type": "string"}, "degrees": {"type": "integer"}}}
+        schema |= {"required": ["city", "degrees"], "additionalProperties": False}
+        (codex.work / "schema.json").write_text(json.dumps(schema))
+        options = ("--output-schema=schema.json",)
+    async with serving(codex, *asked.script) as served:
+        seen = await codex.ask(served, "Look.", *options)
+        assert seen == asked.sees, codex.errors
+        assert served.door.turns <= asked.requests + extra(codex), served.door.requests
+        heard = served.program.heard
+        assert asked.wants(heard[1:] if codex.way == "LM Studio" else heard)
+
+
+async def test_a_resumed_session_knows_what_was_said(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "conversation", None)
+
+    def told(heard: Heard) -> Moves:
+        return [Text(" ".join(word for word in heard.said() if word in ("One.", "Two."))), COUNTS]
+
+    async with serving(codex, told) as served:
+        assert await codex.ask(served, "One.") == "One.", codex.errors
+        before = served.door.turns
+        if codex.way == "LM Studio":
+            pytest.skip("the command that resumes a session takes no option for the local server")
+        home = (CODEX.program("codex"), "exec", "resume", "--last", "--skip-git-repo-check", "Two.")
+        env = {"CODEX_HOME": str(codex.home), "HOME": str(codex.home), "CODEX_API_KEY": "unused"}
+        outcome = await run(home, env=env, cwd=codex.work, seconds=120)
+        assert outcome.output.strip() == "One. Two.", outcome.errors
+        assert served.door.turns - before <= 1 + extra(codex)
+
+
+async def test_a_refusal_is_shown_and_not_tried_again(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "error", None)
+    async with serving(codex, [Text("Unheard.")], check=refuse) as served:
+        await codex.ask(served, "Look.")
+        assert "Say please, then ask again." in codex.errors
+        assert served.door.turns <= 1 + 2 * extra(codex), served.door.requests
+
+
+async def test_a_failure_in_the_middle_is_shown_after_the_retries_that_codex_is_set_to(
+    codex: Codex, tell: Tell
+) -> None:
+    tell(f"Codex CLI, {codex.way}", "failed", None)
+    broken = [Text("Once upon "), InvalidRequest("Say please, then ask again.", code="rude")]
+    async with serving(codex, broken) as served:
+        await codex.ask(served, "Look.")
+        assert "Say please, then ask again." in codex.errors
+        assert served.door.turns <= 14, served.door.requests
+
+
+async def test_a_cut_stream_is_no_answer(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "cut", None)
+    async with serving(codex, [Text("Hello "), Text("from "), Text("the program.")], cut=True) as served:
+        assert await codex.ask(served, "Look.") == ""
+        assert "stream disconnected" in codex.errors or "stream closed" in codex.errors
+        assert served.door.turns <= 14, served.door.requests
+
+
+async def test_a_tool_of_an_mcp_server_is_called_in_its_namespace(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "MCP", None)
+    program, script = json.dumps(sys.executable), json.dumps(str(DRIVERS / "echo_mcp.py"))
+    tables = f"[mcp_servers.echo]\ncommand = {program}\nargs = [{script}]\n"
+    first = (*call("echo", namespace="mcp__echo", text="hi"), COUNTS)
+    async with serving(codex, first, tell_outputs) as served:
+        seen = await codex.ask(served, "Look.", tables=tables)
+        assert "echo of hi" in seen, codex.errors
+        assert served.door.turns <= 2 + extra(codex), served.door.requests
+
+
+async def test_a_patch_comes_as_free_text_and_is_applied(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "patch", None)
+    patch = "*** Begin Patch\n*** Add File: made.txt\n+made by a patch\n*** End Patch\n"
+    script = ((*custom_call("apply_patch", patch), COUNTS), [Text("Patched."), COUNTS])
+    async with serving(codex, *script) as served:
+        assert await codex.ask(served, "Look.", model="gpt-5.5") == "Patched.", codex.errors
+        assert (codex.work / "made.txt").read_text() == "made by a patch\n"
+        assert served.door.turns <= 2 + extra(codex), served.door.requests
+
+
+async def test_a_long_session_is_compacted_once_and_goes_on(codex: Codex, tell: Tell) -> None:
+    tell(f"Codex CLI, {codex.way}", "compaction", None)
+
+    def answer(heard: Heard) -> Moves:
+        if not heard.turn.tools:
+            return [Text("They asked to look."), COUNTS]
+        if any("They asked to look." in word for word in heard.said()) or heard.turn.opened:
+            return [Text("Done."), COUNTS]
+        return [*shell("echo one"), Usage(50_000, 5)]
+
+    async with serving(codex, answer) as served:
+        seen = await codex.ask(served, "Look.", config="model_auto_compact_token_limit = 10000")
+        assert seen == "Done.", codex.errors
+        assert served.door.turns <= 3 + 2 * extra(codex), served.door.requests
