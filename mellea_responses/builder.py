@@ -272,10 +272,18 @@ class Builder:
 
 
 def _usage(step: Usage) -> UsageBody:
+    """The counts as a client may add them up: none below zero, no share above its whole."""
+    read, written = max(step.input_tokens, 0), max(step.output_tokens, 0)
     return UsageBody(
-        input_tokens=step.input_tokens,
-        input_tokens_details=InputTokensDetails(step.cached_tokens, step.cache_write_tokens),
-        output_tokens=step.output_tokens,
-        output_tokens_details=OutputTokensDetails(step.reasoning_tokens),
-        total_tokens=step.input_tokens + step.output_tokens,
+        input_tokens=read,
+        input_tokens_details=InputTokensDetails(
+            _share(step.cached_tokens, read), _share(step.cache_write_tokens, read)
+        ),
+        output_tokens=written,
+        output_tokens_details=OutputTokensDetails(_share(step.reasoning_tokens, written)),
+        total_tokens=read + written,
     )
+
+
+def _share(part: int, whole: int) -> int:
+    return min(max(part, 0), whole)

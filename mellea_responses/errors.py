@@ -36,6 +36,11 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def _word(value: object) -> str:
+    """What can stand in an error. A program raises errors too, and Python lets it put anything into one."""
+    return "" if value is None else well_formed(str(value))
+
+
 class ApiError(Exception):
     """A failure with its place in the protocol.
 
@@ -52,9 +57,9 @@ class ApiError(Exception):
 
     def __init__(self, message: str, *, param: str = "", code: str | None = None) -> None:
         super().__init__(message)
-        self.message = well_formed(message)
-        self.param = param
-        self.code = code or self.default_code
+        self.message = _word(message)
+        self.param = _word(param)
+        self.code = _word(code) or self.default_code
 
 
 class InvalidRequest(ApiError):

@@ -456,6 +456,18 @@ def test_a_cancelled_response_ends_with_that_status_and_its_words() -> None:
     assert told.final["output"][0]["content"][0]["text"] == "half"
 
 
+def test_usage_that_cannot_be_is_brought_within_its_bounds() -> None:
+    usage = tell([Usage(3, -2, 5, 4, -1), Stop()]).final["usage"]
+
+    assert usage == {
+        "input_tokens": 3,
+        "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 3,
+    }
+
+
 def test_usage_said_again_holds_and_total_is_the_sum() -> None:
     usage = tell([Usage(1, 2), Text("a"), Usage(10, 5, 4, 3, 2), Stop()]).final["usage"]
 

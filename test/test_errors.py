@@ -1,11 +1,12 @@
 """Every failure a client can see has its place: status, type and a code that stays."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from mellea_responses import errors
-from mellea_responses.errors import ApiError, PreviousResponseNotFound, well_formed
+from mellea_responses.errors import ApiError, InvalidRequest, PreviousResponseNotFound, well_formed
 from support import oracle
 
 
@@ -60,5 +61,14 @@ def test_an_unknown_previous_response_names_its_id_in_a_short_message() -> None:
     ("text", "sound"),
     [("a", "a"), ("é", "é"), ("\ud83d\ude00", "\N{GRINNING FACE}"), ("a\ud83d", "a\N{REPLACEMENT CHARACTER}")],
 )
-def test_half_a_character_never_gets_into_a_message(text: str, sound: str) -> None:
-    assert well_formed(text) == ApiError(text).message == sound
+def test_half_a_character_never_gets_into_an_error(text: str, sound: str) -> None:
+    error = ApiError(text, param=text, code=text)
+
+    assert well_formed(text) == error.message == error.param == error.code == sound
+
+
+@pytest.mark.parametrize(("given", "told"), [(None, ""), (5, "5"), (["a"], "['a']")])
+def test_whatever_a_program_puts_into_an_error_the_client_gets_strings(given: Any, told: str) -> None:
+    error = InvalidRequest(given, param=given, code=given)
+
+    assert (error.message, error.param, error.code) == (told, told, told or "invalid_request")

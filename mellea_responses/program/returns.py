@@ -32,8 +32,9 @@ def to_steps(value: Any) -> Iterator[Step]:
         return
     elif is_mellea(value):
         yield from _mellea(value)
-    elif isinstance(value, list | tuple) and value and all(isinstance(one, STEPS) for one in value):
-        yield from map(_sound, value)
+    elif isinstance(value, list | tuple) and any(isinstance(one, STEPS) for one in value):
+        for one in value:
+            yield from to_steps(one)
     elif hasattr(value, "model_dump_json"):
         yield Text(value.model_dump_json())
     else:

@@ -231,6 +231,13 @@ async def test_a_generative_function_s_value_is_an_answer() -> None:
     assert text_of(steps) == '{"name":"Ada","age":36}'
 
 
+@pytest.mark.parametrize(
+    "value", [[Text("a"), "b"], ("a", Text("b")), [Text("a"), [Text("b")]], [Text("a"), None, "b"]]
+)
+async def test_a_list_with_a_step_in_it_is_what_is_said_one_after_the_other(value: Any) -> None:
+    assert text_of(await said_by(returns(lambda: value))) == "ab"
+
+
 @pytest.mark.parametrize("value", [object(), ChatContext(), threading.Lock()])
 async def test_what_is_no_answer_is_the_program_s_fault_and_named(value: Any) -> None:
     with pytest.raises(UnknownReturn, match=type(value).__name__):
