@@ -15,7 +15,7 @@ STORE = "Store"
 LIMITS = "Limits"
 PROTOCOL = "Protocol"
 STREAMS = "Streams and stopping"
-LOG = "Log"
+LOG = "Log and telemetry"
 
 EXAMPLES = """
 Examples:
@@ -348,6 +348,27 @@ def serve(
         bool,
         _flag("log_bodies", "--log-bodies", panel=LOG, help="Write the bodies of requests and answers to the log."),
     ] = DEFAULT.log_bodies,
+    otel: Annotated[
+        bool | None,
+        _option(
+            "otel",
+            "--otel/--no-otel",
+            panel=LOG,
+            show_default="on where the process has set up tracing",
+            help="Make an OpenTelemetry span for each response, with the spans of the program below it. Needs "
+            "`mellea-responses[otel]`.",
+        ),
+    ] = DEFAULT.otel,
+    metrics: Annotated[
+        bool,
+        _flag(
+            "metrics",
+            "--metrics",
+            panel=LOG,
+            help="Show Prometheus metrics at `/metrics`, which needs a key where the other routes do. Needs "
+            "`mellea-responses[metrics]`.",
+        ),
+    ] = DEFAULT.metrics,
 ) -> None:
     """Serve a program, or a model on its own, at `/v1/responses`.
 
@@ -386,6 +407,8 @@ def serve(
         beat_seconds=beat_seconds,
         drain_seconds=drain_seconds,
         log_bodies=log_bodies,
+        otel=otel,
+        metrics=metrics,
         websocket=websocket,
         cors_origins=tuple(cors_origins or ()),
         api_keys=tuple(api_keys or ()),

@@ -35,7 +35,7 @@ def tables() -> Iterator[str]:
 
 def row(option: Any) -> str:
     value = "" if option.is_flag else f" {option.metavar}"
-    name = f"{option.opts[-1]}{value}".replace("|", "\\|")
+    name = "/".join([*option.opts, *option.secondary_opts]) + value.replace("|", "\\|")
     return f"| `{name}` | {default(option)} | {option.help} |\n"
 
 
@@ -43,7 +43,7 @@ def default(option: Any) -> str:
     if isinstance(option.show_default, str):
         return option.show_default if " " in option.show_default else f"`{option.show_default}`"
     if option.is_flag:
-        return "off"
+        return "on" if option.default else "off"
     return f"`{option.default}`" if option.show_default else ""
 
 

@@ -23,6 +23,7 @@ from mellea_responses.http.security import is_loopback
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
 from mellea_responses.settings import Settings
+from mellea_responses.telemetry import missing
 
 LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
 
@@ -61,6 +62,8 @@ def run(settings: Settings) -> None:
             f"{settings.host} can be reached from outside and nobody would need a key: "
             "add --api-key KEY, or --no-auth if you mean it."
         )
+    if (lack := missing(settings)) is not None:
+        _refuse(lack)
     try:
         program = load(settings)
     except LoadError as exc:

@@ -27,6 +27,7 @@ from mellea_responses.seal import Sealer
 from mellea_responses.settings import Settings
 from mellea_responses.store import MemoryStore, Record, Store
 from mellea_responses.store.conversations import MemoryConversations
+from mellea_responses.telemetry import Levels, Name, observer
 from mellea_responses.turn import Facts, Turn
 from mellea_responses.unsealing import SealedThoughts, open_compactions, open_reasoning
 from mellea_responses.wire.items import Item, Reasoning
@@ -62,6 +63,7 @@ class Service:
         self.ready = False
         self.draining = False
         self._created = int(time.time())
+        self.observer = observer(settings, self._levels)
 
     async def open(self) -> None:
         """Connects the store; from here on the server is ready."""
@@ -208,7 +210,11 @@ class Service:
         self.runs.add(run)
         if self.settings.log_bodies:
             logger.info("%s was asked %s", run.id, _encode(turn.request).decode())
-        run.start(program)
+        if self.observer is None:
+            run.start(program)
+        else:
+            with self.observer.starting(run):
+                run.start(program)
         return run
 
     def _stores(self, request: CreateResponse) -> bool:
@@ -250,6 +256,15 @@ class Service:
             if self.settings.log_bodies:
                 logger.info("%s answered %s", run.id, _encode(run.response).decode())
             log_access(run)
+            if self.observer is not None:
+                self.observer.settled(run)
+
+    def _levels(self) -> Levels:
+        gauges: dict[Name, float] = {Name.RUNS: len(self.runs), Name.LIVE_CALLS: len(self.live)}
+        if not isinstance(self.store, MemoryStore):  # others are shared: no process can say what they hold
+            return Levels(gauges, {})
+        gauges |= {Name.STORED: len(self.store), Name.STORE_BYTES: self.store.bytes}
+        return Levels(gauges, self.store.evicted)
 
     # What is stored.
 

@@ -40,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         beat_seconds: Silence after which a numbered event tells the client that the run is alive.
         drain_seconds: Seconds open answers may take to end after SIGTERM.
         log_bodies: Write requests' and answers' bodies to the log.
+        otel: Make an OpenTelemetry span for each response; None does where the process has set up tracing.
+        metrics: Show Prometheus metrics at `/metrics`.
         websocket: Offer WebSockets on `/v1/responses`; switched off, the upgrade is refused with 426.
         cors_origins: Origins whose pages may use this server from a browser.
         api_keys: Keys that may use this server, each `KEY` or `NAME=KEY`; none: everybody who reaches it may.
@@ -76,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     beat_seconds: float = 60
     drain_seconds: float = 1
     log_bodies: bool = False
+    otel: bool | None = None
+    metrics: bool = False
     websocket: bool = True
     cors_origins: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()

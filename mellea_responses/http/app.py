@@ -19,15 +19,24 @@ from mellea_responses.program import Program
 from mellea_responses.service import Service
 from mellea_responses.settings import Settings
 from mellea_responses.store import Store
+from mellea_responses.telemetry import Tracing
 
 
 class Application(Litestar):
     """Litestar, with the shortest way to the one route that every turn takes."""
 
     creation: CreateRoute | None = None
+    tracing: Tracing | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One connection."""
+        if self.tracing is None or scope["type"] == "lifespan":
+            await self._answer(scope, receive, send)
+        else:
+            with self.tracing.caller(scope["headers"]):
+                await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         hot = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in CREATE_PATHS
         if hot and self.creation is not None:
             await self.creation.answer(scope, receive, send)
@@ -78,6 +87,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
             models.health,
             models.ready,
             models.openapi,
+            *([models.metrics] if settings.metrics else []),
         ],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False),
@@ -92,6 +102,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         logging_config=None,
     )
     app.state.service = service
+    app.tracing = service.observer.tracing if service.observer is not None else None
     if not settings.cors_origins:  # the framework adds the headers that pages of other origins need
         app.creation = creation
     return app

@@ -1,4 +1,4 @@
-"""Models, health and the API's own description."""
+"""Models, health, metrics and the API's own description."""
 
 from typing import Any
 
@@ -43,6 +43,15 @@ async def ready(service: NamedDependency[Service]) -> Response[bytes]:
     if service.draining or not service.ready:
         raise Draining("The server is not ready.")
     return _json({"status": "ready", "model": service.program.name})
+
+
+@get("/metrics", name="metrics")
+async def metrics(service: NamedDependency[Service]) -> Response[bytes]:
+    """What Prometheus collects. Registered only when asked for."""
+    assert service.observer is not None
+    assert service.observer.metrics is not None
+    page, media_type = service.observer.metrics.page()
+    return Response(page, media_type=media_type)
 
 
 @get("/openapi.json", name="openapi")

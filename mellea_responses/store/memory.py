@@ -58,6 +58,7 @@ class MemoryStore:
         self._deadlines: list[tuple[float, Key]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.bytes = 0
+        self.evicted = {"expired": 0, "full": 0}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -194,6 +195,7 @@ class MemoryStore:
             if victim is None:
                 return
             self._forget(victim)
+            self.evicted["full"] += 1
 
     def _sweep(self) -> None:
         """Frees what has expired; a deadline whose entry was replaced or deleted is only dropped."""
@@ -203,6 +205,7 @@ class MemoryStore:
             entry = self._entries.get(key)
             if entry is not None and entry.expires == expires:
                 self._forget(key)
+                self.evicted["expired"] += 1
 
     def _expect(self, expires: float, key: Key) -> None:
         """Notes a deadline; those of entries that went before their time must not pile up."""
