@@ -1,26 +1,27 @@
 """Decoding one conversation: the engine against transformers' `generate()`, and what the engine adds to the model.
 
-    OMP_NUM_THREADS=1 python benchmarks/engine_decode.py
+    python -m benchmarks.engine_decode
 
 CPU time of the process with one thread, the two alternating in one run. The cost of a token is that of a long answer
 less that of an answer of one token, so the prompt does not count.
 """
 
-import argparse
 import asyncio
+import os
 import statistics
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
+from benchmarks.common import Row, main, row
 
-from mellea_responses.engine import Engine, GenerateRequest
-from mellea_responses.engine.load import load_model
-from mellea_responses.engine.row import Row
-from mellea_responses.turn import Options
+if TYPE_CHECKING:
+    from mellea_responses.engine import Engine
 
 PROMPT = "Tell me a long story about a ferry, an island and the tide. " * 8
+SLOWEST = 1 / 0.97  # our time against that of `generate()`
+SHARE = 2.0
+WAYS: dict[str, dict[str, Any]] = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.8, "top_p": 0.95}}
 
 
 class Meter:
@@ -40,7 +41,51 @@ class Meter:
         setattr(owner, name, timed)
 
 
-async def engine_costs(engine: Engine, tokens: int, options: dict[str, Any]) -> float:
+def measure(quick: bool = False) -> Iterator[Row]:
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
+    from mellea_responses.engine import Engine
+    from mellea_responses.engine.load import load_model
+
+    model = load_model(None, device="cpu", dtype="float32", progress=False)
+    model.ends = frozenset()  # both sides always write the same number of tokens
+    engine = Engine(model)
+    engine.ready()
+    try:
+        yield from asyncio.run(_measure(engine, *(4, 1) if quick else (48, 6)))
+    finally:
+        engine.close()
+
+
+async def _measure(engine: "Engine", tokens: int, rounds: int) -> list[Row]:
+    from mellea_responses.engine import GenerateRequest
+    from mellea_responses.engine.row import Row as EngineRow
+
+    ids = engine._prepare(GenerateRequest(messages=({"role": "user", "content": PROMPT},))).tokens
+    ours, theirs = [], []
+    for _ in range(rounds):
+        short, long = [await _engine_costs(engine, n, WAYS["greedy"]) for n in (1, tokens)]
+        ours.append((long - short) / (tokens - 1))
+        short, long = [_generate_costs(engine, ids, n) for n in (1, tokens)]
+        theirs.append((long - short) / (tokens - 1))
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    note = f"{statistics.median(ours) * 1e3:.1f} against {statistics.median(theirs) * 1e3:.1f} ms"
+    rows = [row("a token of an answer, `generate()` = 1", ratios, SLOWEST, note=note)]
+
+    forward, choose = Meter(engine._model, "forward"), Meter(EngineRow, "choose")
+    for name, options in WAYS.items():
+        shares = []
+        for _ in range(max(1, rounds // 2)):
+            forward.spent = choose.spent = 0.0
+            await _engine_costs(engine, tokens, options)
+            shares.append(100 * choose.spent / forward.spent)
+        rows.append(row(f"sampling and text against model time, {name}", shares, SHARE, "%"))
+    return rows
+
+
+async def _engine_costs(engine: "Engine", tokens: int, options: dict[str, Any]) -> float:
+    from mellea_responses.engine import GenerateRequest
+    from mellea_responses.turn import Options
+
     chosen = Options(max_output_tokens=tokens, **options)
     request = GenerateRequest(
         messages=({"role": "user", "content": PROMPT},), options=chosen, owner=str(time.time_ns())
@@ -51,7 +96,9 @@ async def engine_costs(engine: Engine, tokens: int, options: dict[str, Any]) -> 
     return time.process_time() - began
 
 
-def generate_costs(engine: Engine, ids: Sequence[int], tokens: int) -> float:
+def _generate_costs(engine: "Engine", ids: Sequence[int], tokens: int) -> float:
+    import torch
+
     prompt = torch.tensor([ids])
     began = time.process_time()
     engine._model.network.generate(
@@ -60,35 +107,5 @@ def generate_costs(engine: Engine, ids: Sequence[int], tokens: int) -> float:
     return time.process_time() - began
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="hub id, folder or GGUF file; the embedded model without it")
-    parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=4)
-    chosen = parser.parse_args()
-    model = load_model(chosen.model, device="cpu")
-    model.ends = frozenset()  # both sides always write the same number of tokens
-    engine = Engine(model)
-    engine.ready()
-    ids = engine._prepare(GenerateRequest(messages=({"role": "user", "content": PROMPT},))).tokens
-
-    ours, theirs = [], []
-    for _ in range(chosen.rounds):
-        short, long = [await engine_costs(engine, n, {"temperature": 0.0}) for n in (1, chosen.tokens)]
-        ours.append((long - short) / (chosen.tokens - 1))
-        short, long = [generate_costs(engine, ids, n) for n in (1, chosen.tokens)]
-        theirs.append((long - short) / (chosen.tokens - 1))
-    speed = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-    print(f"engine {statistics.median(ours) * 1e3:.1f} ms a token, generate() {statistics.median(theirs) * 1e3:.1f} ms")
-    print(f"engine's rate against generate(): {speed:.3f}")
-
-    forward, choose = Meter(engine._model, "forward"), Meter(Row, "choose")
-    for name, options in {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.8, "top_p": 0.95}}.items():
-        forward.spent = choose.spent = 0.0
-        await engine_costs(engine, chosen.tokens, options)
-        print(f"sampling and text, {name}: {100 * choose.spent / forward.spent:.2f} % of model time")
-    engine.close()
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    main(measure)
