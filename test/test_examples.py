@@ -25,6 +25,13 @@ PRINTS = {
     ),
     "structured_output": "lunch with Ada and Grace\n",
     "check": "Refused: too_long At most 40 characters, got 52.\nShort and good.\n",
+    "repair": "Good morning!\n",
+    "server_tools": (
+        'height({"mountain": "Dachstein"}) = 2995\n'
+        'height({"mountain": "Triglav"}) = 2864\n'
+        "Let me look that up. The highest is Dachstein.\n"
+    ),
+    "images": "What is this? blue, 48 by 32, as PNG.\n",
 }
 
 
@@ -50,6 +57,19 @@ def test_a_program_and_its_client_say_what_they_should(name: str, monkeypatch: p
         printed = run(EXAMPLES / name / "client.py", url, monkeypatch)
 
     assert printed == PRINTS[name]
+
+
+def test_a_program_over_another_server_passes_calls_and_streams_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = EXAMPLES / "another_server"
+
+    with started(command(EXAMPLES / "tool_calling" / "program.py"), EXAMPLES.parent) as other:
+        monkeypatch.setenv("UPSTREAM_URL", f"{other}/v1")
+        with started(command(folder / "program.py"), EXAMPLES.parent) as url:
+            printed = run(folder / "client.py", url, monkeypatch)
+            again = run(EXAMPLES / "tool_calling" / "client.py", url, monkeypatch)
+
+    assert printed == 'add({"a": 17, "b": 25})\nThat makes 42.\n'
+    assert again == PRINTS["tool_calling"]
 
 
 @pytest.mark.model
@@ -83,5 +103,5 @@ def test_every_example_is_run_and_listed() -> None:
     folders = {path.parent.name for path in EXAMPLES.glob("*/client.py")}
     page = (EXAMPLES / "README.md").read_text("utf-8")
 
-    assert folders == {*PRINTS, "mellea_agent", "model"}
+    assert folders == {*PRINTS, "another_server", "mellea_agent", "model"}
     assert [name for name in folders if f"| [{name}](" not in page] == []
