@@ -154,8 +154,9 @@ class Guard:
 
     def _fresh(self, call_id: str | None) -> str | None:
         """The call's id, unless another call has it: some models number the calls of each answer from zero."""
-        if call_id is None:
+        if not call_id:
             return None
+        call_id = well_formed(call_id)
         if self._call_ids is None:
             self._call_ids = {item_call_id(item) for item in self._turn.items if is_call(item)}
         if call_id in self._call_ids:

@@ -62,6 +62,14 @@ def opened(said: list[Said]) -> list[tuple[str, str | None, str]]:
     return [(one.name, one.namespace, one.kind) for one in said if isinstance(one, Call)]
 
 
+@pytest.mark.parametrize(("given", "leaves"), [("", None), ("call_\ud800", "call_\N{REPLACEMENT CHARACTER}")])
+def test_a_call_id_that_no_client_could_send_back_never_leaves(given: str, leaves: str | None) -> None:
+    [first, *_] = hear(call("other", call_id=given))
+
+    assert isinstance(first, Call)
+    assert first.call_id == leaves
+
+
 # ---------------------------------------------------------------- names
 
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from mellea_responses.errors import well_formed
 from mellea_responses.turn import Step, Text
 
 STEPS: tuple[type, ...] = get_args(Step)
@@ -46,12 +47,28 @@ def _sound(step: Any) -> Any:
     if type(step) is Text and type(step.text) is str and step.logprobs is None and step.phase is None:
         return step  # nearly all of them
     try:
-        _decode(_encode(step))
-    except UnicodeEncodeError:
-        pass  # half a character; the guard replaces it
+        try:
+            _decode(_encode(step))
+        except UnicodeEncodeError:  # half a character, somewhere
+            step = _mended(step)
+            _decode(_encode(step))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise UnknownReturn(f"serve() gave a {type(step).__name__} with a wrong field: {exc}") from None
     return step
+
+
+def _mended(value: Any) -> Any:
+    """The same with every text in it well-formed."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list | tuple):
+        return [_mended(one) for one in value]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(one) for key, one in value.items()}
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _mended(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    return value
 
 
 def is_mellea(value: Any) -> bool:

@@ -25,7 +25,8 @@ from mellea_responses.program.returns import UnknownReturn
 from mellea_responses.program.user import UserProgram
 from mellea_responses.runs import new_current
 from mellea_responses.settings import Settings
-from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Stop, Text, Thought, Turn, Usage
+from mellea_responses.turn import Call, CallArgs, CallEnd, ItemDone, Step, Stop, Text, Thought, Turn, Usage
+from mellea_responses.wire.items import Logprob
 from mellea_responses.wire.request import CreateResponse
 from support.mellea_backend import ScriptedBackend, Word, words
 
@@ -236,6 +237,21 @@ async def test_a_generative_function_s_value_is_an_answer() -> None:
 )
 async def test_a_list_with_a_step_in_it_is_what_is_said_one_after_the_other(value: Any) -> None:
     assert text_of(await said_by(returns(lambda: value))) == "ab"
+
+
+HALF, MENDED = "\ud800", "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (Call("k", "f", call_id=HALF), Call("k", "f", call_id=MENDED)),
+        (Text("a", logprobs=[Logprob(HALF, -1.0, [])]), Text("a", logprobs=[Logprob(MENDED, -1.0, [])])),
+        (ItemDone({"type": "web_search_call", "id": HALF}), ItemDone({"type": "web_search_call", "id": MENDED})),
+    ],
+)
+async def test_half_a_character_leaves_no_step(step: Step, said: Step) -> None:
+    assert (await said_by(returns(lambda: [step])))[0] == said
 
 
 @pytest.mark.parametrize("value", [object(), ChatContext(), threading.Lock()])
