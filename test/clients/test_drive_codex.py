@@ -29,6 +29,7 @@ from support.driving import (
     refuse,
     run,
     scripted,
+    shown,
 )
 
 CODEX = ENVIRONMENTS["codex"]
@@ -39,14 +40,6 @@ pytestmark = [
 ]
 WAYS = ("custom provider", "custom provider, WebSocket", "built-in provider", "LM Studio")
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-CUSTOM = """
-model_provider = "mellea"
-
-[model_providers.mellea]
-name = "mellea-responses"
-base_url = "{url}/v1"
-wire_api = "responses"
-"""
 
 
 class Codex:
@@ -69,17 +62,18 @@ class Codex:
     ) -> str:
         """What the user reads in the end; what else was shown is in `errors`."""
         env = {"CODEX_HOME": str(self.home), "HOME": str(self.home)}
-        text = f'model = "{model}"\n{config}\n'
         before: Sequence[str] = ()
         if self.way.startswith("custom"):
-            text += CUSTOM.format(url=served.url)
+            text = shown("codex", served.url)
             text += "supports_websockets = true\n" if "WebSocket" in self.way else ""
         elif self.way == "built-in provider":
-            text += f'openai_base_url = "{served.url}/v1"\n'
+            text = shown("codex-built-in", served.url)
             env["CODEX_API_KEY"] = "unused"
         else:
+            text = 'model = "local"\n'
             before = ("--oss", "--local-provider", "lmstudio", "--model", model)
             env["CODEX_OSS_BASE_URL"] = f"{served.url}/v1"
+        text = config + "\n" + text.replace('model = "local"', f'model = "{model}"') + "\n"
         (self.home / "config.toml").write_text(text + tables)
         exact = ("exec", *before, "--skip-git-repo-check", "--sandbox", "danger-full-access", *options, prompt)
         outcome = await run([CODEX.program("codex"), *exact], env=env, cwd=self.work, seconds=120)

@@ -7,8 +7,18 @@ from support.driving import FEATURES, Client, Drive, Tell, drive
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 
+BASIC = ("plain", "stream", "tools", "parallel", "error", "failed", "cut")
+
+
+def only(*features: str) -> dict[str, str]:
+    """What a client is not asked to do here."""
+    return {name: "-" for name in FEATURES if name not in features}
+
+
 WHOLE = {"stream": "-", "cut": "-"}  # nothing is streamed
+FAKED = {"cut": "for models it does not know it fetches the whole answer and streams that itself"}
 OPEN = {"chain": "it never sends previous_response_id", "conversation": "it never sends a conversation"}
+QUIET = {"failed": "this version of its provider ends with the finish reason error and keeps the message to itself"}
 CLIENTS = (
     Client("openai-python", "openai-agents", "use_openai.py", "plain", WHOLE),
     Client("openai-python, stream", "openai-agents", "use_openai.py", "stream"),
@@ -27,8 +37,8 @@ CLIENTS = (
     Client("pydantic-ai, background", "pydantic-ai", "use_pydantic_ai.py", "background", WHOLE),
     Client("LangChain Python", "langchain", "use_langchain.py", "plain", {**WHOLE, "conversation": "-"}),
     Client("LangChain Python, stream", "langchain", "use_langchain.py", "stream", {"conversation": "-"}),
-    Client("LiteLLM", "litellm", "use_litellm.py", "responses", {"conversation": "-"}),
-    Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", {"chain": "-", "conversation": "-"}),
+    Client("LiteLLM", "litellm", "use_litellm.py", "responses", FAKED | {"conversation": "-"}),
+    Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", FAKED | {"chain": "-", "conversation": "-"}),
     Client("AI SDK 7, openai", "ai-sdk-7", "use_ai_sdk.mjs", "openai", WHOLE),
     Client("AI SDK 7, openai, stream", "ai-sdk-7", "use_ai_sdk.mjs", "openai-stream"),
     Client("AI SDK 7, open-responses", "ai-sdk-7", "use_ai_sdk.mjs", "open-responses", OPEN | WHOLE),
@@ -36,7 +46,19 @@ CLIENTS = (
     Client("AI SDK 6, openai", "ai-sdk-6", "use_ai_sdk.mjs", "openai", WHOLE),
     Client("AI SDK 6, openai, stream", "ai-sdk-6", "use_ai_sdk.mjs", "openai-stream"),
     Client("AI SDK 6, open-responses", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses", OPEN | WHOLE),
-    Client("AI SDK 6, open-responses, stream", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses-stream", OPEN),
+    Client("AI SDK 6, open-responses, stream", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses-stream", OPEN | QUIET),
+    Client("Agents SDK JS", "openai-agents-js", "use_agents.mjs", "plain", WHOLE),
+    Client("Agents SDK JS, stream", "openai-agents-js", "use_agents.mjs", "stream"),
+    Client("Agents SDK JS, WebSocket", "openai-agents-js", "use_agents.mjs", "websocket"),
+    Client("LangChain JS", "langchain-js", "use_langchain.mjs", "plain", {**WHOLE, "conversation": "-"}),
+    Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream", {"conversation": "-"}),
+    Client("instructor", "instructor", "use_instructor.py", "plain", only("structured", "error", "failed")),
+    Client("Strands", "strands", "use_strands.py", "stream", only(*BASIC)),
+    Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE | only(*BASIC, "reasoning")),
+    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", only(*BASIC, "reasoning")),
+    Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream", only(*BASIC)),
+    Client("agent-framework", "agent-framework", "use_agent_framework.py", "plain", WHOLE | only(*BASIC)),
+    Client("agent-framework, stream", "agent-framework", "use_agent_framework.py", "stream", only(*BASIC)),
 )
 CASES = [pytest.param(client, feature, id=f"{client.name}: {feature}") for client in CLIENTS for feature in FEATURES]
 _driven: dict[str, dict[str, Drive]] = {}

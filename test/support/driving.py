@@ -9,6 +9,7 @@ each feature, what the user must see, and how many requests the client may need 
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -141,6 +142,13 @@ def _tell_images(heard: Heard) -> Moves:
     return [Text(f"I see {heard.images()} image."), COUNTS]
 
 
+def _tell_city(heard: Heard) -> Moves:
+    """As text in the form asked for, or as a call of the one tool that stands for it."""
+    if heard.turn.tools:
+        return [*call(heard.turn.tools[0].name, city="Graz", degrees=21), COUNTS]
+    return [Text(CITY[:9]), Text(CITY[9:]), COUNTS]
+
+
 def refuse(turn: Turn) -> None:
     raise InvalidRequest("Say please, then ask again.", param="input", code="rude")
 
@@ -161,7 +169,7 @@ FEATURES: Mapping[str, Feature] = {
         requests=2,
     ),
     "structured": Feature(
-        ((Text(CITY[:9]), Text(CITY[9:]), COUNTS),),
+        (_tell_city,),
         "Graz has 21 degrees.",
         wants=lambda heard: heard[0].turn.format.kind == "json_schema",
     ),
@@ -190,6 +198,14 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "cut": Feature((_plain,), "", fails=True, cut=True),
 }
+
+
+def shown(block: str, url: str) -> str:
+    """The settings that docs/clients.md shows in the code block of that name, for the server at `url`."""
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    found = re.search(rf"^```\w+ {re.escape(block)}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/clients.md has no block {block}"
+    return found[1].replace("http://127.0.0.1:8080", url)
 
 
 # ---------------------------------------------------------------- the server

@@ -81,7 +81,6 @@ ENVIRONMENTS = {
         Environment("pi", ("@earendil-works/pi-coding-agent@1.6.0", NODE_24), npm=True),
         Environment("opencode", ("opencode-ai@1.18.33",), npm=True),
         Environment("llama-index", ("llama-index-llms-openai==0.8.3",)),
-        Environment("llm", ("llm==0.36",)),
         Environment("instructor", ("instructor==1.17.0",)),
         Environment("strands", ("strands-agents[openai]==1.62.0",)),
         Environment("haystack", ("haystack-ai==3.4.1",)),
