@@ -45,9 +45,8 @@ async def opencode(served: Served, folder: Path, prompt: str) -> Outcome:
     (folder / "opencode.json").write_text(json.dumps(json.loads(shown("opencode", served.url)) | settings))
     homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
     env = {"HOME": str(folder), "OPENCODE_DISABLE_MODELS_FETCH": "1", **homes}
-    return await run(
-        [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task", prompt], env=env, cwd=folder
-    )
+    command = [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task", prompt]
+    return await run(command, env=env, cwd=folder, seconds=160)  # it waits longer before every new try
 
 
 AGENTS: dict[str, tuple[Environment, Callable[..., object]]] = {

@@ -20,6 +20,7 @@ from typing import Any
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Text, Thought, Turn, Usage, current_run
+from mellea_responses.wire.tools import FunctionTool
 from support.serving import ROOT, build_app, running
 from support.stand_in import Json, plain_message, text_of
 
@@ -144,8 +145,9 @@ def _tell_images(heard: Heard) -> Moves:
 
 def _tell_city(heard: Heard) -> Moves:
     """As text in the form asked for, or as a call of the one tool that stands for it."""
-    if heard.turn.tools:
-        return [*call(heard.turn.tools[0].name, city="Graz", degrees=21), COUNTS]
+    names = [tool.name for tool in heard.turn.tools if isinstance(tool, FunctionTool)]
+    if names:
+        return [*call(names[0], city="Graz", degrees=21), COUNTS]
     return [Text(CITY[:9]), Text(CITY[9:]), COUNTS]
 
 
