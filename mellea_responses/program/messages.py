@@ -31,7 +31,7 @@ def to_messages(turn: Turn, *, as_written: bool = False) -> list[dict[str, Any]]
         chat.messages.append({"role": "system", "content": turn.instructions})
     for item in turn.items:
         chat.add(item)
-    chat.flush()
+    chat.close()
     return chat.messages
 
 
@@ -43,6 +43,7 @@ class _Chat:
         self._as_written = as_written
         self._outputs = outputs
         self._thoughts: list[str] = []
+        self._held: list[str] = []  # thoughts after words, whose place is not known yet
         self._text: str | list[dict[str, Any]] | None = None
         self._calls: list[Item] = []
         self._answered: set[str | None] = set()  # calls whose outputs have come by
@@ -54,20 +55,28 @@ class _Chat:
                     self.flush()
                 self._text = _content(item.content, "")
             case w.Message():
-                self.flush()
+                self.close()
                 self.messages.append({"role": item.role, "content": _content(item.content, "\n")})
             case w.Reasoning():
                 if self._calls:
                     self.flush()
-                self._thoughts.append(thoughts_of(item))
+                # After words it belongs to the calls that follow, or else to the next message: wait and see.
+                (self._thoughts if self._text is None else self._held).append(thoughts_of(item))
             case w.FunctionCall() | w.CustomToolCall() | w.ToolSearchCall():
                 if self._calls and all(item_call_id(call) in self._answered for call in self._calls):
                     self.flush()  # the next step of a loop, not one more of the same moment
+                self._thoughts += self._held
+                self._held = []
                 self._calls.append(item)
             case w.FunctionCallOutput() | w.CustomToolCallOutput() | w.ToolSearchOutput():
                 self._answered.add(item.call_id)  # its message follows its call
             case _:
                 pass  # receipts, declarations and sealed items are not for the model
+
+    def close(self) -> None:
+        """Ends whatever is open."""
+        while self._text is not None or self._calls or self._thoughts:
+            self.flush()
 
     def flush(self) -> None:
         """Ends the assistant message, with the outputs of its calls."""
@@ -82,7 +91,8 @@ class _Chat:
             message["tool_calls"] = [_call(call, self._as_written) for call in self._calls]
         self.messages.append(message)
         self.messages.extend(self._output(call) for call in self._calls)
-        self._thoughts, self._text, self._calls = [], None, []
+        self._thoughts, self._text, self._calls = self._held, None, []
+        self._held = []
 
     def _output(self, call: Item) -> dict[str, Any]:
         call_id, name = item_call_id(call), _name(call)

@@ -98,7 +98,7 @@ def _(played: Played) -> None:
 @check("If fetching is switched on, hosts are checked on every hop and after name lookup.")
 def _(played: Played) -> None:
     """It cannot be switched on: there is no such setting."""
-    assert not [name for name in played.app.state.service.settings.__struct_fields__ if "remote" in name]
+    assert not [name for name in played.app.state.service.settings.__struct_fields__ if "remote_image" in name]
 
 
 # ---------------------------------------------------------------- background
