@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mellea_responses.telemetry")
 
 OPERATION = "chat"
+MEDIA_TYPE = "text/plain; version=0.0.4"  # the form that every Prometheus reads; the framework adds the charset
 
 
 class Name(StrEnum):
@@ -309,9 +310,9 @@ class Metrics:
 
         What others in this process count is there, too, such as Mellea with `MELLEA_METRICS_PROMETHEUS`.
         """
-        from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+        from prometheus_client import REGISTRY, generate_latest
 
-        return generate_latest(self._registry) + generate_latest(REGISTRY), CONTENT_TYPE_LATEST
+        return generate_latest(self._registry) + generate_latest(REGISTRY), MEDIA_TYPE
 
 
 class _LevelCollector:

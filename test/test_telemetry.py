@@ -1,6 +1,8 @@
 """Spans and metrics are what docs/telemetry.md says, programs' own spans lie below, and nothing costs while off."""
 
 import asyncio
+import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import websockets
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -161,6 +164,18 @@ async def test_a_failed_and_a_cancelled_response_say_why_and_never_what(spans: I
         assert (span.events, "secret" in span.to_json()) == ((), False)
 
 
+async def test_chunks_of_a_chat_and_events_of_a_socket_are_streams_too(spans: InMemorySpanExporter) -> None:
+    async with serving(telling) as url:
+        for stream in (True, False):
+            body = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
+            await post(url, {"model": "m", **body}, "/v1/chat/completions")
+        async with websockets.connect(f"{url.replace('http', 'ws')}/v1/responses") as socket:
+            await socket.send(json.dumps({"type": "response.create", "model": "m", "input": "x"}))
+            told = await finished(spans, 3)
+
+    assert [(span.attributes or {})["gen_ai.request.stream"] for span in told] == [True, False, True]
+
+
 async def test_a_background_response_that_is_cancelled_says_so(spans: InMemorySpanExporter) -> None:
     async with serving(telling) as url:
         asked = await post(url, {"input": "x", "background": True, "instructions": "wait"})
@@ -220,6 +235,51 @@ async def test_what_a_program_traces_lies_below_its_own_response(serve: Any, spa
     inner = [span.parent.span_id for span in told if span.name == "inside" and span.parent]
     assert (len(outer), sorted(inner)) == (3, sorted(outer))
     assert all(span.parent is None for span in outer.values())
+
+
+NESTED = """
+import asyncio, json
+from mellea import MelleaSession
+from opentelemetry import trace
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.mellea_backend import ScriptedBackend, words
+from support.raw import post
+from support.serving import serving
+
+exporter = InMemorySpanExporter()
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+
+def in_a_thread(input, **_):
+    return MelleaSession(ScriptedBackend(words("hello there"))).instruct("Greet.")
+
+async def on_the_loop(input, **_):
+    return await MelleaSession(ScriptedBackend(words("hello there"))).ainstruct("Greet.")
+
+async def main():
+    for serve in (in_a_thread, on_the_loop):
+        async with serving(serve) as url:
+            await post(url, {"input": "x"})
+    spans = exporter.get_finished_spans()
+    ours = {span.context.span_id for span in spans if span.name == "chat program"}
+    below = [span.name for span in spans if span.parent and span.parent.span_id in ours]
+    print(json.dumps([len(ours), sorted(set(below)), len(spans) - len(ours) - len(below)]))
+
+asyncio.run(main())
+"""
+
+
+def test_what_mellea_traces_lies_below_the_response() -> None:
+    pytest.importorskip("cpex", reason="Mellea traces only with its extra `telemetry`")
+    environment = {**os.environ, "MELLEA_TRACES_ENABLED": "true", "PYTHONPATH": str(Path(__file__).parent)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", NESTED], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    responses, below, elsewhere = json.loads(done.stdout.splitlines()[-1])
+    assert (responses, {"action", "chat scripted"} <= set(below), elsewhere) == (2, True, 0)
 
 
 async def test_the_span_lies_in_the_callers_trace(spans: InMemorySpanExporter) -> None:
@@ -295,7 +355,7 @@ async def test_the_page_of_metrics_is_there_when_asked_for_and_behind_the_key() 
     async with serving(telling, metrics=True, api_keys=("k",)) as url:
         assert (await get(url, "/metrics")).status == 401
         opened = await ask(url, Request("GET", "/metrics", headers={"authorization": "Bearer k"}))
-        assert (opened.status, opened.headers["content-type"].split(";")[0]) == (200, "text/plain")
+        assert (opened.status, opened.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
 
 
 # ---------------------------------------------------------------- off

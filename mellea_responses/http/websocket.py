@@ -123,7 +123,8 @@ class Session:
     def _enqueue(self, frame: dict[str, Any]) -> None:
         nested = frame.get("response")
         fields = {**(nested if isinstance(nested, dict) else {}), **frame}
-        request = decode_create(_encode({key: value for key, value in fields.items() if key not in HTTP_ONLY}))
+        sent = {key: value for key, value in fields.items() if key not in HTTP_ONLY}
+        request = decode_create(_encode({**sent, "stream": True}))  # a socket's answers are events, whatever was said
         try:
             self._frames.put_nowait(Frame(request, _stream_id(frame)))
         except asyncio.QueueFull:
