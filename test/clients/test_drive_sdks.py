@@ -19,6 +19,9 @@ WHOLE = {"stream": "-", "cut": "-"}  # nothing is streamed
 FAKED = {"cut": "for models it does not know it fetches the whole answer and streams that itself"}
 OPEN = {"chain": "it never sends previous_response_id", "conversation": "it never sends a conversation"}
 QUIET = {"failed": "this version of its provider ends with the finish reason error and keeps the message to itself"}
+UNTOLD = "over a WebSocket it says that the answer failed and keeps the message to itself"
+MUTE = {"error": UNTOLD, "failed": UNTOLD}
+TURNED = {"parallel": "it gives the calls of a stream back in another order, each with its own output"}
 CLIENTS = (
     Client("openai-python", "openai-agents", "use_openai.py", "plain", WHOLE),
     Client("openai-python, stream", "openai-agents", "use_openai.py", "stream"),
@@ -49,13 +52,13 @@ CLIENTS = (
     Client("AI SDK 6, open-responses, stream", "ai-sdk-6", "use_ai_sdk.mjs", "open-responses-stream", OPEN | QUIET),
     Client("Agents SDK JS", "openai-agents-js", "use_agents.mjs", "plain", WHOLE),
     Client("Agents SDK JS, stream", "openai-agents-js", "use_agents.mjs", "stream"),
-    Client("Agents SDK JS, WebSocket", "openai-agents-js", "use_agents.mjs", "websocket"),
+    Client("Agents SDK JS, WebSocket", "openai-agents-js", "use_agents.mjs", "websocket", MUTE),
     Client("LangChain JS", "langchain-js", "use_langchain.mjs", "plain", {**WHOLE, "conversation": "-"}),
     Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream", {"conversation": "-"}),
     Client("instructor", "instructor", "use_instructor.py", "plain", only("structured", "error", "failed")),
     Client("Strands", "strands", "use_strands.py", "stream", only(*BASIC)),
     Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE | only(*BASIC, "reasoning")),
-    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", only(*BASIC, "reasoning")),
+    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", only(*BASIC, "reasoning") | TURNED),
     Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream", only(*BASIC)),
     Client("agent-framework", "agent-framework", "use_agent_framework.py", "plain", WHOLE | only(*BASIC)),
     Client("agent-framework, stream", "agent-framework", "use_agent_framework.py", "stream", only(*BASIC)),

@@ -22,8 +22,9 @@ async def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         return {"text": (await agent.run("Two.", session=session)).text}
     if mode == "plain":
         return {"text": (await agent.run("How is the weather?")).text}
-    pieces = [update.text async for update in agent.run("How is the weather?", stream=True) if update.text]
-    return {"text": "".join(pieces), "deltas": len(pieces)}
+    stream = agent.run("How is the weather?", stream=True)
+    pieces = [update.text async for update in stream if update.text]
+    return {"text": (await stream.get_final_response()).text, "deltas": len(pieces)}
 
 
 main(use)
