@@ -20,6 +20,7 @@ import uvicorn
 from mellea_responses.access import RawHandler, access
 from mellea_responses.http.app import create_app
 from mellea_responses.http.security import is_loopback
+from mellea_responses.http.upgrades import http_protocol
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
 from mellea_responses.settings import Settings
@@ -72,6 +73,7 @@ def run(settings: Settings) -> None:
     app = create_app(program, settings)
     config = uvicorn.Config(
         app,
+        http=http_protocol(),
         log_config=None,
         log_level="warning",
         access_log=False,

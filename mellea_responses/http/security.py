@@ -31,7 +31,8 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The name in a `Host` header, without its port."""
+    """The name in a `Host` header, without its port and in small letters."""
+    header = header.lower()
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.rpartition(":")[0] if ":" in header else header

@@ -201,7 +201,7 @@ async def test_a_foreign_host_on_loopback_is_refused(host: str) -> None:
     oracle.check_error(answer.json)
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:1234", "127.0.0.1", "[::1]:8080"])
+@pytest.mark.parametrize("host", ["localhost", "LocalHost", "localhost:1234", "127.0.0.1", "[::1]:8080"])
 async def test_the_names_of_this_machine_are_fine(host: str) -> None:
     async with serving(serve) as url:
         assert (await ask(url, posting(BODY, host=host))).status == 200

@@ -17,6 +17,7 @@ import uvicorn
 from litestar import Litestar
 
 from mellea_responses.http.app import create_app
+from mellea_responses.http.upgrades import http_protocol
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
 
@@ -35,7 +36,7 @@ def build_app(program: Any, **settings: Any) -> Litestar:
 async def running(app: Litestar) -> AsyncIterator[str]:
     """The address of a server for `app`; leaving the block stops it and waits until it has stopped."""
     sock = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, http=http_protocol(), log_config=None, access_log=False, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
