@@ -4,8 +4,6 @@ A `.pth` file imports this whenever Python starts, so it imports nothing itself 
 command is loaded. Whatever fails here leaves Mellea's own command in place.
 """
 
-from __future__ import annotations
-
 import sys
 
 TYPE_CHECKING = False
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 class Finder:
     """Waits for the one module `cli.m`, and replaces a command once it has run."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """What the import system asks of everyone; only one name is of interest."""
         if name != "cli.m":
             return None
@@ -27,7 +25,7 @@ class Finder:
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
-            def exec_module(module: Any) -> None:
+            def exec_module(module: "Any") -> None:
                 load(module)
                 extend(module)
 
@@ -35,7 +33,7 @@ class Finder:
         return spec
 
 
-def extend(module: Any) -> None:
+def extend(module: "Any") -> None:
     """Puts our `serve` in the place of Mellea's; every other command stays."""
     try:
         from mellea_responses.cli.serve import serve

@@ -29,7 +29,7 @@ def row(line: str) -> re.Match[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["http_plain", "http_stream", "memory"])
+@pytest.mark.parametrize("name", ["command", "http_plain", "http_stream", "memory"])
 def test_a_benchmark_runs_and_every_row_has_a_figure(name):
     printed = run("benchmarks", name, "--quick").splitlines()
 
