@@ -69,14 +69,19 @@ async def chain(previous: str, owner: str, store: Store, local: Local | None = N
     return Past(known) if known is not None else Past(await _chain(previous, owner, store), previous)
 
 
+def not_continued(response_id: str, status: str) -> InvalidRequest:
+    """The refusal to stand on a response that is not over, or did not end as an answer."""
+    return InvalidRequest(
+        f"The response '{response_id}' is {status} and cannot be continued.", param="previous_response_id"
+    )
+
+
 async def _chain(previous: str, owner: str, store: Store) -> tuple[Item, ...]:
     record = await store.get(owner, previous)
     if record is None:
         raise PreviousResponseNotFound(previous)
     if record.status not in ("completed", "incomplete"):
-        raise InvalidRequest(
-            f"The response '{previous}' is {record.status} and cannot be continued.", param="previous_response_id"
-        )
+        raise not_continued(previous, record.status)
     history = await store.history(owner, previous)
     if history is None:
         raise PreviousResponseNotFound(previous)

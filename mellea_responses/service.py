@@ -127,6 +127,9 @@ class Service:
 
     async def _past(self, request: CreateResponse, owner: str, local: history.Local | None) -> history.Past:
         if request.previous_response_id is not None:
+            run = self._live_run(owner, request.previous_response_id)
+            if run is not None:
+                raise history.not_continued(run.id, run.response.status)
             return await history.chain(request.previous_response_id, owner, self.store, local)
         if request.conversation is None:
             return history.Past()

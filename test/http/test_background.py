@@ -120,3 +120,15 @@ async def test_a_stop_leaves_no_run_in_progress() -> None:
     assert over.status == "failed"
     assert over.error is not None
     assert over.error.code == "server_draining"
+
+
+async def test_one_that_still_runs_cannot_be_continued_and_the_error_says_so() -> None:
+    async with serving(slow) as url:
+        client = client_of(url)
+        queued = await client.responses.create(model="m", input="go", background=True)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model="m", input="on", previous_response_id=queued.id)
+        await client.responses.cancel(queued.id)
+
+    assert "in_progress" in refused.value.message
+    assert refused.value.param == "previous_response_id"
