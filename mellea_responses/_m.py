@@ -29,7 +29,7 @@ class Finder:
                 load(module)
                 extend(module)
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # the point of the hook
         return spec
 
 

@@ -419,7 +419,7 @@ async def test_a_store_that_fails_does_not_fail_the_answer(caplog: pytest.LogCap
         raise OSError("the disk is full")
 
     async with serving(says("a")) as service:
-        service.store.put = broken  # type: ignore[method-assign]
+        service.store.put = broken
         run = await ask(service)
         final = recognise(await events(run))
 
@@ -495,7 +495,7 @@ def test_a_page_of_items(ask_for: Json, ids: list[str], more: bool) -> None:
 @pytest.mark.parametrize("param", ["after", "before"])
 def test_a_page_beside_an_item_that_is_not_there_is_refused(param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        page(ITEMS, **{"after": None, "before": None, "limit": 20, "order": "asc", param: "nobody"})  # type: ignore[arg-type]
+        page(ITEMS, **{"after": None, "before": None, "limit": 20, "order": "asc", param: "nobody"})
 
     assert caught.value.param == param
 

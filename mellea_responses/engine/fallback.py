@@ -47,7 +47,7 @@ def run_generate(
         over: Whether the token chosen last was the last.
     """
     prompt = torch.tensor([tokens], device=model.device)
-    settings = GenerationConfig(max_new_tokens=limit, do_sample=False, pad_token_id=0)  # type: ignore[no-untyped-call]
+    settings = GenerationConfig(max_new_tokens=limit, do_sample=False, pad_token_id=0)  # type: ignore[no-untyped-call]  # theirs
     model.network.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),

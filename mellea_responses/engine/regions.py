@@ -211,7 +211,7 @@ class Regions:
             self._mode = "thought"
         else:
             self._mode = "text"
-            self._pen.phase = {"commentary": "commentary", "final": "final_answer"}.get(kind)  # type: ignore[assignment]
+            self._pen.phase = {"commentary": "commentary", "final": "final_answer"}.get(kind)  # type: ignore[assignment]  # only phases are values
 
     def _end_message(self) -> None:
         if self._mode == "call":

@@ -168,7 +168,7 @@ def _written(thunk: ModelOutputThunk[Any]) -> dict[str, str]:
     Mellea's `args` are coerced to the schema; the client must get what the model wrote.
     """
     try:
-        calls = thunk.raw.response["choices"][0]["message"]["tool_calls"] or []  # type: ignore[index]
+        calls = thunk.raw.response["choices"][0]["message"]["tool_calls"] or []  # type: ignore[index]  # OpenAI-shaped or caught
         functions = [(number, call.get("id"), call["function"]) for number, call in enumerate(calls)]
         texts = [(number, call_id, one["name"], one["arguments"]) for number, call_id, one in functions]
     except (TypeError, KeyError, IndexError, AttributeError):

@@ -16,7 +16,7 @@ from support.serving import build_app, running, serving
 
 async def echo(turn: Turn) -> str:
     await asyncio.sleep(0.02)
-    return json.dumps([part.text for item in turn.items for part in getattr(item, "content", [])])  # type: ignore[union-attr]
+    return json.dumps([part.text for item in turn.items for part in getattr(item, "content", [])])
 
 
 async def test_what_is_asked_and_answered_in_it_is_there_next_time() -> None:
@@ -31,8 +31,8 @@ async def test_what_is_asked_and_answered_in_it_is_there_next_time() -> None:
     assert first.conversation is not None
     assert first.conversation.id == talk.id
     assert json.loads(second.output_text) == ["a", "b", first.output_text, "c"]
-    assert [item.content[0].text for item in items] == ["a", "b", first.output_text, "c", second.output_text]  # type: ignore[union-attr]
-    assert len({item.id for item in items}) == 5  # type: ignore[union-attr]
+    assert [item.content[0].text for item in items] == ["a", "b", first.output_text, "c", second.output_text]
+    assert len({item.id for item in items}) == 5
 
 
 async def test_a_response_made_in_it_can_be_continued_by_its_id() -> None:
@@ -44,7 +44,7 @@ async def test_a_response_made_in_it_can_be_continued_by_its_id() -> None:
         asked = await client.responses.input_items.list(first.id)
 
     assert json.loads(second.output_text) == ["a", "b", first.output_text, "c"]
-    assert [item.content[0].text for item in asked.data] == ["b"]  # type: ignore[union-attr]
+    assert [item.content[0].text for item in asked.data] == ["b"]
 
 
 async def test_two_responses_at_once_never_interleave() -> None:
@@ -77,7 +77,7 @@ async def test_a_failed_or_cut_response_adds_nothing_and_lets_the_next_one_in() 
         with pytest.raises(openai.InternalServerError):
             await client.responses.create(model="m", input="b", conversation=talk.id)
         with pytest.raises(openai.BadRequestError):
-            await client.responses.create(model="m", input=[{"type": "what"}], conversation=talk.id)  # type: ignore[list-item]
+            await client.responses.create(model="m", input=[{"type": "what"}], conversation=talk.id)
         items = await client.conversations.items.list(talk.id)
         await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "a"}])
         again = await client.responses.create(model="m", input="b", conversation=talk.id)
@@ -100,7 +100,7 @@ async def test_items_are_created_listed_read_and_removed() -> None:
         )
         newest = await client.conversations.items.list(talk.id, limit=1)
         after = await client.conversations.items.list(talk.id, order="asc", after=added.data[0].id)
-        one = await client.conversations.items.retrieve(added.data[1].id, conversation_id=talk.id)  # type: ignore[arg-type]
+        one = await client.conversations.items.retrieve(added.data[1].id, conversation_id=talk.id)
         await client.conversations.items.delete(added.data[0].id, conversation_id=talk.id)
         with pytest.raises(openai.NotFoundError):
             await client.conversations.items.retrieve(added.data[0].id, conversation_id=talk.id)

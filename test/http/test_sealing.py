@@ -26,7 +26,7 @@ def heard(turn: Turn) -> list[str]:
         if isinstance(item, Reasoning):
             lines.append("thought:" + "".join(part.text for part in item.content or []))
         elif isinstance(item, Message):
-            lines.append(f"{item.role}:" + "".join(part.text for part in item.content))  # type: ignore[union-attr]
+            lines.append(f"{item.role}:" + "".join(part.text for part in item.content))
         else:
             lines.append(type(item).__name__)
     return lines
@@ -148,7 +148,7 @@ async def test_a_bare_output_continues_the_live_turn_of_its_owner_only() -> None
     tools: Any = [{"type": "function", "name": "tide"}]
     async with serving(serve, api_keys=("a", "b")) as url:
         first = await client_of(url, "a").responses.create(model="m", input="hi", store=False, tools=tools)
-        output: Any = [{"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "2"}]  # type: ignore[union-attr]
+        output: Any = [{"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "2"}]
         second = await client_of(url, "a").responses.create(model="m", input=output, store=False, tools=tools)
         with pytest.raises(openai.BadRequestError) as refused:
             await client_of(url, "b").responses.create(model="m", input=output, store=False, tools=tools)

@@ -172,7 +172,7 @@ async def test_a_long_talk_through_the_sdk_is_what_the_program_was_told() -> Non
             async with client.responses.stream(model="m", input=new, tools=TOOLS, **more) as stream:  # type: ignore[arg-type]  # plain dicts
                 final = (await stream.get_final_response()).to_dict(mode="json")
             told.append(client_side(final["output"]))  # type: ignore[arg-type]  # a dict
-            calls = [item for item in final["output"] if item["type"] == "function_call"]  # type: ignore[attr-defined, union-attr]
+            calls = [item for item in final["output"] if item["type"] == "function_call"]
             previous, new = final["id"], [*outputs(calls), {"role": "user", "content": f"line {number + 1}"}]
 
     words, calls_told = zip(*told[:-1], strict=True)

@@ -26,7 +26,7 @@ def is_end(event: dict[str, Any]) -> bool:
 
 
 def texts(turn: Turn) -> list[str]:
-    return [part.text for item in turn.items for part in getattr(item, "content", [])]  # type: ignore[union-attr]
+    return [part.text for item in turn.items for part in getattr(item, "content", [])]
 
 
 async def echo(turn: Turn) -> str:
@@ -170,7 +170,7 @@ async def test_a_failed_continuation_makes_its_id_unknown() -> None:
 
 async def test_two_tool_turns_go_by_their_outputs_alone() -> None:
     def serve(turn: Turn) -> list[Step]:
-        outputs = [item.output for item in turn.items if hasattr(item, "output")]  # type: ignore[union-attr]
+        outputs = [item.output for item in turn.items if hasattr(item, "output")]
         if len(outputs) < 2:
             return [Call("k", "tide"), CallArgs("k", "{}"), CallEnd("k")]
         return [Text(json.dumps(outputs))]

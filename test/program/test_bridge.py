@@ -67,7 +67,7 @@ async def test_a_generation_that_ends_without_a_word_is_told_in_bounded_time(mon
     bridge.begin(thunk, _silent(), nothing, nothing)
     generate: Any = thunk._gen.generate
     generate.cancel()
-    thunk._gen.generate = asyncio.create_task(asyncio.sleep(0.01))  # type: ignore[arg-type]
+    thunk._gen.generate = asyncio.create_task(asyncio.sleep(0.01))
     over = bridge.watch(thunk)
 
     async with asyncio.timeout(5):

@@ -91,7 +91,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Heard]]:
 
     monkeypatch.setattr("mellea.stdlib.session.backend_name_to_class", find)
     spacy = ModuleType("spacy")
-    spacy.load = lambda _name: _Document  # type: ignore[attr-defined]
+    spacy.load = lambda _name: _Document
     monkeypatch.setitem(sys.modules, "spacy", spacy)
     with stand_in() as (url, _):
         monkeypatch.setenv("OLLAMA_HOST", url)

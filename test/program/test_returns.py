@@ -371,9 +371,9 @@ async def test_each_word_leaves_before_the_next_is_made() -> None:
     try:
         async with asyncio.timeout(30):
             assert list(await anext(batches)) == [Text("a ")]
-            assert m.backend.heard[0].said <= 2  # type: ignore[attr-defined]
+            assert m.backend.heard[0].said <= 2
     finally:
-        await batches.aclose()  # type: ignore[attr-defined]
+        await batches.aclose()
         program.close()
 
 
@@ -393,7 +393,7 @@ async def test_a_thunk_of_mellea_s_own_loop_is_read_there() -> None:
 
     assert text_of(await said_by(serve)) == "a b"
     assert text_of(await said_by(serve_async)) == "a b"
-    assert set(seen) == {m.backend.heard[1].loops[0]}  # type: ignore[attr-defined]
+    assert set(seen) == {m.backend.heard[1].loops[0]}
 
 
 async def test_a_thunk_of_a_sync_program_s_own_resting_loop_is_read_there() -> None:
@@ -488,7 +488,7 @@ async def test_when_nobody_listens_any_more_the_generation_is_cancelled(sync: bo
     program = UserProgram(serve if sync else serve_async, settings=Settings())
     batches = program.run(new_current("ada", "r", TURN))
     await anext(batches)
-    await batches.aclose()  # type: ignore[attr-defined]
+    await batches.aclose()
 
     async with asyncio.timeout(5):
         while not m.backend.heard[0].closed:  # type: ignore[attr-defined]  # noqa: ASYNC110

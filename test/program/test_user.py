@@ -36,7 +36,7 @@ async def hear(program: UserProgram, current: CurrentRun | None = None, heard: l
 
 async def until(holds: Callable[[], bool]) -> None:
     """Waits for what another thread does and nothing tells."""
-    while not holds():  # noqa: ASYNC110
+    while not holds():  # noqa: ASYNC110  # any condition, none of them signalled
         await asyncio.sleep(0)
 
 
@@ -392,7 +392,7 @@ async def test_a_fast_program_waits_for_a_slow_listener() -> None:
     while seen != said:
         seen = said
         await asyncio.sleep(0.05)
-    await answer.aclose()  # type: ignore[attr-defined]
+    await answer.aclose()
     program.close()
 
     assert said < 20_000
@@ -459,7 +459,7 @@ async def test_a_program_that_failed_hard_leaves_its_slot_in_working_order() -> 
         return str(answer)
 
     program = UserProgram(serve, settings=Settings(threads=1))
-    with pytest.raises(Exception):  # noqa: B017, PT011
+    with pytest.raises(Exception):  # noqa: B017, PT011  # whatever it is, it must be an Exception
         await hear(program)
     await until(lambda: program._pool.busy == 0)
 
