@@ -1,32 +1,29 @@
 """First token of the next turn through the HTTP server: against a cold turn, and against a bare forward pass.
 
     python -m benchmarks.engine_http
-    TRANSFORMERS_SERVE=other/bin/transformers python -m benchmarks.engine_http    # beside `transformers serve`
+    TRANSFORMERS_SERVE=… LOCAL_HF=… python -m benchmarks.engine_http    # beside others: benchmarks/peers.py
 
 CPU time of the server's process, one torch thread, float32, greedy, one token said. After its first turn a conversation
-forks. One branch goes on with questions, now by `previous_response_id` and now replayed whole; in the other the model
-calls a tool again and again, and each result is sent by `previous_response_id`. After each turn comes a bare pass of as
-many tokens over a cache of as many in this process. Cold is the first turn of such a conversation, which shares nothing
-but the template's beginning.
+forks. One branch goes on with questions, now by `previous_response_id` and now replayed whole; in another, new in each
+round, the model calls a tool three times, and each result is sent by `previous_response_id`. After each turn comes a
+bare pass of as many tokens over a cache of as many in this process. Cold is the first turn of such a conversation,
+which shares nothing but the template's beginning.
 
 The embedded model calls tools only by imitation, so the conversation begins with a few calls given as items.
 """
 
 import copy
-import http.client
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from benchmarks.common import START_SECONDS, Row, Server, cpu_seconds, main, row, started
+from benchmarks.common import Row, Server, main, row, started
+from benchmarks.peers import Peer, as_messages, peers
+from benchmarks.turns import request
 
 SENTENCE = "The ferry to the island leaves at half past {n}, and the tide at the harbour is {n} feet high. "
 SENTENCE_TOKENS = 25
@@ -42,7 +39,6 @@ TOOL = {
 TARGETS = {500: 0.12, 2000: 0.04, 6000: 0.025}
 BARE_TARGET = 1.15
 PLAN = {500: (6, 3), 2000: (4, 2), 6000: (3, 1)}  # rounds, cold turns
-SETTLE = 0.02  # what the server does after its last byte is its cost too
 
 
 class Cost(NamedTuple):
@@ -126,23 +122,7 @@ def called(number: int) -> list[dict[str, Any]]:
         "name": "tide",
         "arguments": json.dumps({"hour": number}),
     }
-    return [call, {"type": "function_call_output", "call_id": call["call_id"], "output": f"{number} feet"}]
-
-
-def request(server: Server, path: str, body: Any) -> tuple[Any, float]:
-    """The answer, and the CPU time that the server spent on it."""
-    content = json.dumps(body)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=1200)
-    began = cpu_seconds(server.pid)
-    connection.request("POST", path, content, {"content-type": "application/json"})
-    answer = connection.getresponse()
-    text = answer.read()
-    time.sleep(SETTLE)
-    spent = cpu_seconds(server.pid) - began
-    connection.close()
-    if answer.status != 200:
-        raise RuntimeError(f"{path} answered {answer.status}: {text[:500]!r}")
-    return json.loads(text), spent
+    return [call, {"type": "function_call_output", "call_id": call["call_id"], "output": f"{number} feet, rising"}]
 
 
 class Bare:
@@ -223,24 +203,25 @@ def measure(quick: bool = False) -> Iterator[Row]:
     plan = {100: (1, 1)} if quick else PLAN
     serve = ["-m", "mellea_responses", "serve", "--port", "0", "--device", "cpu", "--dtype", "float32"]
     bare = Bare()
-    with started({"ours": serve}) as [ours], other(bare.folder) as peer:
+    with started({"ours": serve}) as [ours], peers(bare.folder) as others:
         Session(ours, story(50), "Zoe").begin()  # late imports
         for length, (rounds, colds) in plan.items():
-            yield from _one_length(ours, bare, peer, length, rounds, colds)
+            yield from _one_length(ours, bare, others, length, rounds, colds)
 
 
-def _one_length(ours: Server, bare: Bare, peer: Server | None, length: int, rounds: int, colds: int) -> Iterator[Row]:
+def _one_length(ours: Server, bare: Bare, others: list[Peer], length: int, rounds: int, colds: int) -> Iterator[Row]:
     words = iter([f"{name}{length}" for name in ("Ada", "Bob", "Cyd", "Dan")])
     beginning = [*story(length - 420), said(CALLS), *[item for n in range(GIVEN) for item in called(n)]]
     talk = Session(ours, beginning, next(words), TOOL)
     first = talk.begin()
-    tool = copy.copy(talk)
-    tool.call()
-    cold, theirs = [first.seconds], list[tuple[float, int]]()
+    fork = copy.copy(talk)
+    cold = [first.seconds]
+    theirs: dict[str, list[tuple[float, int]]] = {peer.name: [] for peer in others}
     chained = Series("by `previous_response_id`", cold)
     replayed = Series("by full replay", cold)
     loop = Series("tool loop", cold)
     of_talk, of_tool = bare.over(first.input), bare.over(first.input)
+    scripted = 0
     for i in range(rounds):
         if i + 1 < colds:
             cold.append(Session(ours, beginning, next(words), TOOL).begin().seconds)
@@ -248,77 +229,22 @@ def _one_length(ours: Server, bare: Bare, peer: Server | None, length: int, roun
         chained.add(turn, of_talk.cost(turn))
         turn = talk.replay(said(QUESTION))
         replayed.add(turn, of_talk.cost(turn))
+        tool = copy.copy(fork)
         for step in range(3):
+            tool.call()
             turn = tool.result(GIVEN + 3 * i + step)
             loop.add(turn, of_tool.cost(turn))
-            tool.call()
-        if peer is not None and i < colds:
-            theirs.append(_chat(peer, talk))
+        scripted += tool.scripted
+        for peer in others if i < colds else ():
+            theirs[peer.name].append(peer.ask(as_messages(talk.instructions, talk.items)))
         _tell(f"{length} tokens, round {i + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")
     yield from chained.rows(length)
     yield from replayed.rows(length)
-    scripted = f"; {tool.scripted} of {len(loop.turns)} calls scripted" if tool.scripted else ""
-    yield from loop.rows(length, scripted)
-    if theirs:
-        ratios = [cost / statistics.median(cold) for cost, _ in theirs]
-        note = f"{theirs[-1][1]} in all: {statistics.median(cost for cost, _ in theirs):.2f} s"
-        yield row(f"{length} tokens, `transformers serve`, our cold turn = 1", ratios, note=note)
-
-
-# Others.
-
-
-@contextmanager
-def other(folder: str) -> Iterator[Server | None]:
-    """`transformers serve` over the same files, where `TRANSFORMERS_SERVE` names its command."""
-    command = os.environ.get("TRANSFORMERS_SERVE")
-    if not command:
-        yield None
-        return
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    arguments = ["serve", folder, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
-    with tempfile.NamedTemporaryFile() as log:
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        process = subprocess.Popen([command, *arguments], env=environment, stdout=log, stderr=log)
-        try:
-            _wait(process, port, log.name)
-            server = Server(folder, process.pid, port)
-            _chat(server, Session(server, story(50), "Zoe"))  # late imports
-            yield server
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _wait(process: "subprocess.Popen[bytes]", port: int, log: str) -> None:
-    until = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < until:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    with open(log, encoding="utf-8") as lines:
-        raise RuntimeError(f"{process.args!r} did not start:\n{lines.read()[-2000:]}")
-
-
-def _chat(server: Server, talk: Session) -> tuple[float, int]:
-    """The same conversation by Chat Completions, the only way it has; calls as text, which is what its template shows.
-
-    Returns:
-        CPU seconds, and the tokens of its prompt.
-    """
-    messages = [{"role": "system", "content": talk.instructions}]
-    for item in talk.items:
-        parts = item.get("content") or item.get("output") or f"{item.get('name')}({item.get('arguments')})"
-        text = parts if isinstance(parts, str) else "".join(part["text"] for part in parts)
-        role = item.get("role") or ("user" if "output" in item else "assistant")
-        messages.append({"role": role, "content": text})
-    if messages[-1]["role"] == "assistant":
-        del messages[-1]  # our answer to this very turn
-    body = {"model": server.name, "messages": messages, "max_tokens": 1, "temperature": 0, "stream": False}
-    answer, seconds = request(server, "/v1/chat/completions", body)
-    return seconds, answer["usage"]["prompt_tokens"]
+    yield from loop.rows(length, f"; {scripted} of {len(loop.turns)} calls scripted" if scripted else "")
+    for name, asked in theirs.items():
+        ratios = [cost / statistics.median(cold) for cost, _ in asked]
+        note = f"{asked[-1][1]} in all: {statistics.median(cost for cost, _ in asked):.2f} s"
+        yield row(f"{length} tokens, {name}, our cold turn = 1", ratios, note=note)
 
 
 def _tell(text: str) -> None:
