@@ -197,17 +197,43 @@ def serve(
     ] = DEFAULT.max_output_bytes,
     max_runs: Annotated[
         int,
-        _option("max_runs", panel=LIMITS, metavar="N", min=1, help="Answers made at the same time; one more is a 429."),
+        _option(
+            "max_runs",
+            panel=LIMITS,
+            metavar="N",
+            min=1,
+            help="Answers made at the same time; further requests wait in a line that is fair between keys.",
+        ),
     ] = DEFAULT.max_runs,
     threads: Annotated[
+    max_queued: Annotated[
+        int,
+        _option(
+            "max_queued",
+            panel=LIMITS,
+            metavar="N",
+            min=0,
+            help="Requests of one key that may wait for their turn; one more is a 429. 0 lets none wait.",
+        ),
+    ] = DEFAULT.max_queued,
+    queue_timeout: Annotated[
+        float,
+        _seconds(
+            "queue_timeout",
+            panel=LIMITS,
+            minimum=0.1,
+            help="How long a request may wait for its turn before it is a 429, or in a stream that has begun the "
+            "code `server_busy`.",
+        ),
+    ] = DEFAULT.queue_timeout,
         int,
         _option(
             "threads",
             panel=LIMITS,
             metavar="N",
             min=1,
-            help="Threads for programs that are plain functions. A program that never returns keeps its thread; with "
-            "none free the answer is 429.",
+            help="Threads for programs that are plain functions, and so the most answers they give at the same time. "
+            "A call that never returns keeps its thread; when all do, the answer is 429.",
         ),
     ] = DEFAULT.threads,
     exclusive: Annotated[
@@ -408,6 +434,8 @@ def serve(
         drain_seconds=drain_seconds,
         log_bodies=log_bodies,
         otel=otel,
+        max_queued=max_queued,
+        queue_timeout=queue_timeout,
         metrics=metrics,
         websocket=websocket,
         cors_origins=tuple(cors_origins or ()),

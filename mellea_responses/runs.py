@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from mellea_responses.admission import Place
 from mellea_responses.builder import Builder
-from mellea_responses.errors import ApiError, ProgramTimeout
+from mellea_responses.errors import ApiError, Busy, ProgramTimeout
 from mellea_responses.guard import Guard, ProgramError, failure
 from mellea_responses.log import EventLog
 from mellea_responses.program import Program
@@ -33,6 +34,7 @@ class Run:
         builder: Makes the events.
         guard: Judges the steps.
         settle: Keeps the outcome.
+        place: Where it waits for its turn; the run leaves it at its end.
         request_id: Ties the log's lines to the answer.
         background: Whether it goes on when the client leaves.
     """
@@ -44,6 +46,7 @@ class Run:
         builder: Builder,
         guard: Guard,
         settle: Settle,
+        place: Place,
         *,
         request_id: str = "",
         background: bool = False,
@@ -55,10 +58,10 @@ class Run:
         self.said: list[Said] = []
         self.error: ApiError | None = None
         self.cause = ""
-        self.started = self.heard = time.monotonic()
-        self.spoke = self.started
+        self.started = time.monotonic()
+        self.admitted = self.heard = self.spoke = self.started
         self.first: float | None = None  # seconds until the first step
-        self._guard, self._settle = guard, settle
+        self._guard, self._settle, self._place = guard, settle, place
         self._last_word: Said | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = False
@@ -68,6 +71,11 @@ class Run:
     def id(self) -> str:
         """The response's id."""
         return self.current.response_id
+
+    @property
+    def waiting(self) -> bool:
+        """Whether its turn has not come yet."""
+        return self._place.waiting
 
     @property
     def response(self) -> Response:
@@ -118,6 +126,9 @@ class Run:
     async def _work(self, program: Program) -> None:
         self._begun = True
         try:
+            if self._place.waiting and self._last_word is None:
+                await self._place.turn()
+                self.admitted = self.heard = time.monotonic()
             last = self._last_word or await self._listen(program)
         except asyncio.CancelledError:
             last = self._last_word or Cancel()
@@ -128,6 +139,7 @@ class Run:
                 "%s failed: the program raised %s (request %s)", self.id, type(exc).__name__, self.request_id
             )
             last = self._failed(ApiError("The program failed. The server's log has the cause."))
+        self._place.leave()
         await self._end(last)
 
     def _failed(self, error: ApiError) -> Said:
@@ -226,15 +238,17 @@ class Runs:
     Args:
         step_timeout: Seconds without a step after which a run fails; 0 never.
         run_timeout: Seconds in all after which a run fails; 0 never.
+        queue_timeout: Seconds after which a run fails whose turn has not come.
         beat: Seconds without an event after which the readers are told that the run is alive; 0 never.
     """
 
-    def __init__(self, *, step_timeout: float, run_timeout: float, beat: float) -> None:
+    def __init__(self, *, step_timeout: float, run_timeout: float, queue_timeout: float, beat: float) -> None:
         self._step_timeout, self._run_timeout, self._beat = step_timeout, run_timeout, beat
+        self._queue_timeout = queue_timeout
         self._runs: dict[tuple[str, str], Run] = {}
         self._timer: asyncio.TimerHandle | None = None
-        waits = [seconds for seconds in (step_timeout, run_timeout, beat) if seconds > 0]
-        self._interval = max(0.02, min(1.0, *(seconds / 8 for seconds in waits))) if waits else 0.0
+        waits = [seconds for seconds in (step_timeout, run_timeout, queue_timeout, beat) if seconds > 0]
+        self._interval = max(0.02, min(1.0, *(seconds / 8 for seconds in waits)))
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -249,7 +263,7 @@ class Runs:
     def add(self, run: Run) -> None:
         """Watches a run from now on."""
         self._runs[run.current.owner, run.id] = run
-        if self._timer is None and self._interval:
+        if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._look)
 
     def remove(self, run: Run) -> None:
@@ -260,14 +274,22 @@ class Runs:
         self._timer = None
         now = time.monotonic()
         for run in list(self._runs.values()):
-            if self._step_timeout and now - run.heard > self._step_timeout:
-                run.cancel("timeout", ProgramTimeout(f"The program said nothing for {self._step_timeout:g} s."))
-            elif self._run_timeout and now - run.started > self._run_timeout:
-                run.cancel("timeout", ProgramTimeout(f"The answer took longer than {self._run_timeout:g} s."))
+            if (error := self._overdue(run, now)) is not None:
+                run.cancel(error.code, error)
             elif self._beat and now - run.spoke > self._beat:
                 run.beat()
         if self._runs:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._look)
+
+    def _overdue(self, run: Run, now: float) -> ApiError | None:
+        if run.waiting:
+            late = now - run.started > self._queue_timeout
+            return Busy(f"The server was busy for {self._queue_timeout:g} s. Try again later.") if late else None
+        if self._step_timeout and now - run.heard > self._step_timeout:
+            return ProgramTimeout(f"The program said nothing for {self._step_timeout:g} s.")
+        if self._run_timeout and now - run.admitted > self._run_timeout:
+            return ProgramTimeout(f"The answer took longer than {self._run_timeout:g} s.")
+        return None
 
 
 def new_current(owner: str, response_id: str, turn: Turn) -> CurrentRun:

@@ -7,12 +7,13 @@ import msgspec
 
 from mellea_responses import history
 from mellea_responses.access import log_access
+from mellea_responses.admission import Admission, Place
 from mellea_responses.archive import SEALED, Archive, Recorder, replay
 from mellea_responses.builder import Builder
 from mellea_responses.compaction import Compactor, as_compaction
 from mellea_responses.conversations import Conversations, conversation_id
 from mellea_responses.drafts import View
-from mellea_responses.errors import ApiError, Busy, Draining, InvalidRequest, ModelNotFound, NotFound
+from mellea_responses.errors import ApiError, Draining, InvalidRequest, ModelNotFound, NotFound
 from mellea_responses.guard import Guard
 from mellea_responses.ids import new_response_id
 from mellea_responses.live import LiveCalls
@@ -53,8 +54,14 @@ class Service:
         self.program, self.settings = program, settings
         self.store: Store = store or MemoryStore(settings.store_max_bytes, settings.store_max_entries)
         self.runs = Runs(
-            step_timeout=settings.step_timeout, run_timeout=settings.run_timeout, beat=settings.beat_seconds
+            step_timeout=settings.step_timeout,
+            run_timeout=settings.run_timeout,
+            queue_timeout=settings.queue_timeout,
+            beat=settings.beat_seconds,
         )
+        self.admission = Admission(settings.max_runs, settings.max_queued, getattr(program, "capacity", None))
+        if (on_freed := getattr(program, "on_freed", None)) is not None:
+            on_freed(self.admission.freed)
         self.conversation_store = MemoryConversations(settings.store_max_bytes, settings.response_ttl)
         self.conversations = Conversations(self.conversation_store)
         self._sealer = Sealer.from_file(settings.seal_key) if settings.seal_key else Sealer()
@@ -100,13 +107,16 @@ class Service:
         if self.draining:
             raise Draining("The server is stopping.")
         model = self._model(request.model)
-        with self.conversations.held(owner, request.conversation) as hold:
-            turn = await self.turn(request, owner, local)
-            turn, program = await self._plan(turn, owner)
-            if len(self.runs) >= self.settings.max_runs:
-                raise Busy("The server is busy. Try again shortly.")
-            run = self._start(turn, owner, model, request_id, program)
-            hold.pop_all()  # the run holds on until its end
+        place = self.admission.enter(owner)
+        try:
+            with self.conversations.held(owner, request.conversation) as hold:
+                turn = await self.turn(request, owner, local)
+                turn, program = await self._plan(turn, owner)
+                run = self._start(turn, owner, model, request_id, program, place)
+                hold.pop_all()  # the run holds on until its end, and to its place
+        except BaseException:
+            place.leave()
+            raise
         return run
 
     async def turn(self, request: CreateResponse, owner: str, local: history.Local | None = None) -> Turn:
@@ -166,8 +176,14 @@ class Service:
         """
         if request.model is None:
             raise InvalidRequest("Missing required field `model`.", param="model")
-        turn = as_compaction(await self.turn(msgspec.structs.replace(request, store=False), owner))
-        run = self._start(turn, owner, self._model(request.model), request_id, Compactor(self.program, self._sealer))
+        place = self.admission.enter(owner)
+        try:
+            turn = as_compaction(await self.turn(msgspec.structs.replace(request, store=False), owner))
+            compactor = Compactor(self.program, self._sealer)
+            run = self._start(turn, owner, self._model(request.model), request_id, compactor, place)
+        except BaseException:
+            place.leave()
+            raise
         response = await run.result()
         return CompactedResponse(run.id, response.output, response.created_at, response.usage)
 
@@ -177,7 +193,11 @@ class Service:
         Raises:
             InvalidRequest: the program cannot count.
         """
-        facts = await self._check(await self.turn(request, owner), owner, may_be_long=True)
+        place = self.admission.enter(owner)
+        try:
+            facts = await self._check(await self.turn(request, owner), owner, may_be_long=True)
+        finally:
+            place.leave()
         if facts is None or facts.input_tokens is None:
             raise InvalidRequest("This program cannot count tokens.", code="cannot_count_tokens")
         return InputTokens(facts.input_tokens)
@@ -193,7 +213,9 @@ class Service:
             logger.exception("check() raised %s", type(exc).__name__)
             raise ApiError("The program failed while it checked the request.") from exc
 
-    def _start(self, turn: Turn, owner: str, model: str, request_id: str, program: Program) -> Run:
+    def _start(self, turn: Turn, owner: str, model: str, request_id: str, program: Program, place: Place) -> Run:
+        if self.draining:  # since the request came in
+            raise Draining("The server is stopping.")
         response_id = new_response_id(turn.request.previous_response_id)
         base = new_response(turn, response_id, model, int(time.time()), store=self._stores(turn.request))
         recorder = Recorder()
@@ -209,7 +231,7 @@ class Service:
         async def settle(run: Run) -> None:
             await self._settle(run, base, recorder)
 
-        run = Run(turn, current, builder, guard, settle, request_id=request_id, background=base.background)
+        run = Run(turn, current, builder, guard, settle, place, request_id=request_id, background=base.background)
         self.runs.add(run)
         if self.settings.log_bodies:
             logger.info("%s was asked %s", run.id, _encode(turn.request).decode())

@@ -28,7 +28,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         max_body_bytes: Bytes of a request's body.
         max_output_tokens: Limit for requests that set none; None leaves what is left of the context.
         max_output_bytes: Bytes of text a program may say in one answer.
-        max_runs: Answers made at the same time; more wait for nothing and get 429.
+        max_runs: Answers made at the same time; more wait in line.
+        max_queued: Requests of one owner that may wait for their turn; one more is a 429.
+        queue_timeout: Seconds a request may wait for its turn; then it fails as busy.
         threads: Threads for programs that are plain functions.
         exclusive: Run the program's calls one at a time.
         step_timeout: Seconds a program may stay silent; 0 waits for ever.
@@ -68,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int = 8 * MIB
     max_runs: int = 1024
     threads: int = 16
+    max_queued: int = 256
+    queue_timeout: float = 30
     exclusive: bool = False
     step_timeout: float = 600
     run_timeout: float = 0

@@ -335,8 +335,8 @@ async def test_a_blocked_thread_does_not_hold_up_the_end_of_its_run() -> None:
         release.set()
 
 
-async def test_more_runs_than_allowed_are_busy() -> None:
-    async with serving(forever, max_runs=2) as service:
+async def test_with_no_line_more_runs_than_allowed_are_busy() -> None:
+    async with serving(forever, max_runs=2, max_queued=0) as service:
         runs = [await ask(service), await ask(service)]
         with pytest.raises(Busy):
             await ask(service)
@@ -344,6 +344,135 @@ async def test_more_runs_than_allowed_are_busy() -> None:
         await runs[0].log.wait_closed()
 
         assert await ask(service)
+
+
+async def test_a_run_in_line_has_its_opening_events_and_goes_on_when_its_turn_comes() -> None:
+    async with serving(forever, max_runs=1) as service:
+        first, second = await ask(service), await ask(service)
+        assert [event["type"] for event in await opening(second)] == ["response.created", "response.in_progress"]
+        assert second.waiting
+
+        first.cancel("left")
+        await spoken(second)
+
+        assert not second.waiting
+        assert (service.admission.active, service.admission.waiting) == (1, 0)
+
+
+async def opening(run: Run) -> list[Json]:
+    batch = await anext(run.log.batches())  # type: ignore[arg-type]  # an async generator
+    return [json.loads(event) for event in batch]
+
+
+async def test_owners_take_turns_in_the_line() -> None:
+    async with serving(forever, max_runs=1) as service:
+        first = await ask(service)
+        waiting = [await ask(service, owner) for owner in ("ada", "ada", "bob")]
+
+        order = []
+        run = first
+        for _ in range(3):
+            run.cancel("left")
+            await run.log.wait_closed()
+            run = next(one for one in waiting if not one.waiting)
+            waiting.remove(run)
+            order.append(run.current.owner)
+
+    assert order == ["ada", "bob", "ada"]
+
+
+@pytest.mark.parametrize("cause", ["client left", "cancelled", "shutdown"])
+async def test_a_run_that_ends_in_line_leaves_it(cause: str) -> None:
+    async with serving(forever, max_runs=1) as service:
+        first, second, third = [await ask(service) for _ in range(3)]
+        second.cancel(cause)
+
+        assert recognise(await events(second))["status"] == "cancelled"
+        assert (service.admission.active, service.admission.waiting) == (1, 1)
+        first.cancel("left")
+        await spoken(third)
+
+
+async def test_what_waits_too_long_fails_as_busy() -> None:
+    async with serving(says(Text("a")), max_runs=1, queue_timeout=0.2) as service:
+        place = service.admission.enter("bob")
+        late = await ask(service)
+        with pytest.raises(Busy):
+            await late.result()
+        place.leave()
+
+    assert late.cause == "server_busy"
+    assert late.response.error is not None
+    assert late.response.error.code == "server_busy"
+    assert (service.admission.active, service.admission.waiting) == (0, 0)
+
+
+async def test_neither_limit_of_time_counts_what_was_spent_in_line() -> None:
+    async with serving(says(Text("a")), max_runs=1, step_timeout=0.1, run_timeout=0.1) as service:
+        place = service.admission.enter("bob")
+        run = await ask(service)
+        await asyncio.sleep(0.3)
+        place.leave()
+
+        assert (await run.result()).status == "completed"
+
+
+@pytest.mark.parametrize("body", [{"model": "x"}, {"previous_response_id": "resp_gone"}, {"background": True}])
+async def test_a_request_that_is_refused_gives_its_place_back(body: Json) -> None:
+    async with serving(forever, max_runs=1, model_names=("a",), response_ttl=0) as service:
+        with pytest.raises(ApiError):
+            await ask(service, **body)
+
+        assert (service.admission.active, service.admission.waiting) == (0, 0)
+
+
+async def test_a_check_that_fails_gives_its_place_back() -> None:
+    def check(turn: Turn) -> None:
+        raise InvalidRequest("No.")
+
+    async with serving(forever, check, max_runs=1) as service:
+        with pytest.raises(InvalidRequest):
+            await ask(service)
+        with pytest.raises(InvalidRequest):
+            await service.count(decode_create(b'{"input":"a"}'), "ada")
+
+        assert service.admission.active == 0
+
+
+async def test_answers_of_a_plain_function_wait_for_its_threads() -> None:
+    release = threading.Event()
+
+    def serve(turn: Turn) -> str:
+        release.wait()
+        return "done"
+
+    async with serving(serve, threads=1) as service:
+        runs = [await ask(service) for _ in range(3)]
+        assert [run.waiting for run in runs] == [False, True, True]
+        release.set()
+
+        assert [(await run.result()).status for run in runs] == ["completed"] * 3
+
+
+async def test_a_thread_that_a_run_left_behind_is_counted_until_it_returns() -> None:
+    release, entered = threading.Event(), threading.Event()
+
+    def serve(turn: Turn) -> str:
+        entered.set()
+        release.wait()
+        return "late"
+
+    async with serving(serve, threads=1) as service:
+        left, waits = await ask(service), await ask(service)
+        assert await asyncio.to_thread(entered.wait, 60)
+        left.cancel("client left")
+        await left.log.wait_closed()
+
+        assert waits.waiting
+        with pytest.raises(Busy):
+            await ask(service)
+        release.set()
+        assert (await waits.result()).status == "completed"
 
 
 # ---------------------------------------------------------------- what is stored

@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import Cache
 
 from mellea_responses.engine.caches import TransformersCaches
-from mellea_responses.engine.fair import FairQueue
 from mellea_responses.engine.fallback import run_generate
 from mellea_responses.engine.kv import PrefixStore
 from mellea_responses.engine.model import Model
@@ -21,6 +20,7 @@ from mellea_responses.engine.outbox import Outbox, ring
 from mellea_responses.engine.row import Row
 from mellea_responses.engine.selfcheck import Features, self_check
 from mellea_responses.errors import ApiError, Draining, ModelFailed
+from mellea_responses.fair import FairQueue
 from mellea_responses.turn import Step
 
 log = logging.getLogger(__name__)

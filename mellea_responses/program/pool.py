@@ -1,7 +1,7 @@
 """Daemon threads for programs that are plain functions, and one loop for those that are coroutines.
 
-A thread cannot be killed. One whose answer nobody wants any more keeps its slot until its program returns; with no
-slot free the answer is 429. Daemon threads do not hold up the end of the process.
+A thread cannot be killed. One whose answer nobody wants any more keeps its slot until its program returns, and the
+admission counts it out. Daemon threads do not hold up the end of the process.
 """
 
 import asyncio
@@ -19,6 +19,26 @@ logger = logging.getLogger("mellea_responses.program")
 BLOCKED_SECONDS = 1.0
 
 
+class Job:
+    """One call on its thread.
+
+    Args:
+        work: What the thread does; returns what it tells when its slot is free again.
+        pool: Where it runs.
+    """
+
+    __slots__ = ("_pool", "abandoned", "done", "work")
+
+    def __init__(self, work: Callable[[], Callable[[], None]], pool: "ThreadPool") -> None:
+        self.work, self._pool = work, pool
+        self.abandoned = self.done = False
+
+    def abandon(self) -> None:
+        """Nobody wants what it makes any more; until it returns its slot is lost."""
+        if not self.done:
+            self._pool.abandon(self)
+
+
 class ThreadPool:
     """At most `size` daemon threads, started as they are needed and kept.
 
@@ -28,50 +48,69 @@ class ThreadPool:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._busy = 0
+        self._abandoned = 0
         self._threads = 0
+        self.freed: Callable[[], None] | None = None
+        """Told, on the pool's thread, that an abandoned call has returned."""
 
     @property
     def busy(self) -> int:
-        """Slots in use, abandoned ones included."""
+        """Calls that run or wait for a thread, abandoned ones included."""
         return self._busy
 
-    def check(self) -> None:
-        """Raises what `submit` would raise now.
+    @property
+    def abandoned(self) -> int:
+        """Calls that nobody waits for and that have not returned."""
+        return self._abandoned
+
+    def submit(self, work: Callable[[], Callable[[], None]], *, wait: bool = False) -> Job:
+        """Runs `work` on a thread; what it returns is called when its slot is free again.
+
+        Args:
+            work: What to do.
+            wait: Whether it may wait for a thread.
 
         Raises:
-            Busy: every slot is taken.
+            Busy: every slot is taken, or with `wait`, abandoned.
         """
-        if self._busy >= self._size:
-            raise Busy(f"All {self._size} program threads are busy. Try again shortly.")
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Runs `job` on a thread.
-
-        Raises:
-            Busy: every slot is taken.
-        """
+        job = Job(work, self)
         with self._lock:
-            self.check()
+            if (self._abandoned if wait else self._busy) >= self._size:
+                raise Busy(f"All {self._size} program threads are busy. Try again shortly.")
             self._busy += 1
-            if self._busy > self._threads:
+            if self._threads < min(self._busy, self._size):
                 self._threads += 1
                 name = f"program-{self._threads}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
         self._jobs.put(job)
+        return job
+
+    def abandon(self, job: Job) -> None:
+        """Counts the job as lost until it returns."""
+        with self._lock:
+            if not job.done and not job.abandoned:
+                job.abandoned = True
+                self._abandoned += 1
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            tell: Callable[[], None] | None = None
             try:
-                job()
+                tell = job.work()
             except BaseException:  # the thread must outlive whatever a job does
                 logger.exception("a program's thread failed")
-            finally:
-                with self._lock:
-                    self._busy -= 1
-            del job  # hold nothing while waiting for the next
+            with self._lock:
+                self._busy -= 1
+                self._abandoned -= job.abandoned
+                job.done = True
+            if tell is not None:
+                tell()  # only now: who hears of the end may ask again at once
+            if job.abandoned and self.freed is not None:
+                self.freed()
+            del job, tell  # hold nothing while waiting for the next
 
     def close(self) -> None:
         """Idle threads end; busy ones are left behind."""

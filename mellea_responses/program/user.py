@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from mellea_responses.errors import ApiError
@@ -48,6 +49,7 @@ class UserProgram:
         self._check, self._compact = check, compact
         self.can_compact = compact is not None
         self._timeout = settings.check_timeout
+        self._threads = settings.threads
         self._pool = ThreadPool(settings.threads)
         self._checks = ThreadPool(settings.threads)
         self._loop: ProgramLoop | None = None
@@ -56,13 +58,18 @@ class UserProgram:
         self._exclusive = settings.exclusive
         self._async = inspect.iscoroutinefunction(_function(serve)) or inspect.isasyncgenfunction(_function(serve))
 
-    async def check(self, turn: Turn, owner: str) -> Facts | None:
-        """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell.
+    def capacity(self) -> int | None:
+        """How many runs it can take at the same time; None for any number."""
+        if self._async:
+            return 1 if self._exclusive else None
+        return max(0, (1 if self._exclusive else self._threads) - self._pool.abandoned)
 
-        Without a free thread the answer is refused here, while it can still be a plain 429.
-        """
-        if not self._async:
-            self._pool.check()
+    def on_freed(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called, on any thread, when it can take more runs again than it could."""
+        self._pool.freed = tell
+
+    async def check(self, turn: Turn, owner: str) -> Facts | None:
+        """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
         pictures = self._signature.reads_messages and has_images(turn)
         if self._check is None and not pictures:
             return None
@@ -86,8 +93,11 @@ class UserProgram:
         """Calls one of the program's side functions in a thread of its own pool."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        self._checks.submit(lambda: _report(function, turn, loop, answer))
-        return await answer
+        job = self._checks.submit(lambda: _report(function, turn, loop, answer), wait=True)
+        try:
+            return await answer
+        finally:
+            job.abandon()
 
     async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
         """Calls `serve()` and hands on what it says."""
@@ -104,26 +114,26 @@ class UserProgram:
 
     def _start(self, current: CurrentRun, channel: Channel, context: Any) -> Callable[[], None]:
         if not self._async:
-            self._pool.submit(lambda: context.run(self._in_thread, current, channel))
-            return lambda: None
+            return self._pool.submit(lambda: context.run(self._in_thread, current, channel)).abandon
         if self._loop is None:
             self._loop = ProgramLoop()
         return self._loop.submit(lambda: self._in_loop(current, channel), f"serve() for {current.response_id}")
 
     # In a thread.
 
-    def _in_thread(self, current: CurrentRun, channel: Channel) -> None:
+    def _in_thread(self, current: CurrentRun, channel: Channel) -> Callable[[], None]:
+        """Speaks; returns what is said when the thread is free again."""
         try:
             if self._one is None:
                 self._speak_in_thread(current, channel)
             else:
                 with self._one:
                     self._speak_in_thread(current, channel)
-            channel.end()
         except Gone:
-            channel.end()
+            pass
         except BaseException as exc:  # the program's failure is the listener's to tell
-            channel.end(exc)
+            return partial(channel.end, exc)
+        return channel.end
 
     def _speak_in_thread(self, current: CurrentRun, channel: Channel) -> None:
         if channel.gone:
@@ -160,21 +170,31 @@ def _function(serve: Callable[..., Any]) -> Callable[..., Any]:
     return serve if inspect.isfunction(serve) or inspect.ismethod(serve) else type(serve).__call__
 
 
-def _report(check: Any, turn: Turn, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]") -> None:
-    def tell(value: Any, error: BaseException | None) -> None:
+def _report(
+    check: Any, turn: Turn, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]"
+) -> Callable[[], None]:
+    """Calls one of the side functions; returns what tells the request that waits."""
+
+    def settle(value: Any, error: BaseException | None) -> None:
         if not answer.done():
             answer.set_exception(error) if error is not None else answer.set_result(value)
 
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+            loop.call_soon_threadsafe(settle, *result)
+
+    result: tuple[Any, BaseException | None] = (None, None)
+    if answer.done():  # given up before a thread was free
+        return tell
     try:
         facts = check(turn)
         if inspect.isawaitable(facts):
             facts = asyncio.run(_await(facts))
     except BaseException as exc:  # told to the request that waits
-        result: tuple[Any, BaseException | None] = (None, as_failure(exc))
+        result = (None, as_failure(exc))
     else:
         result = (facts, None)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
-        loop.call_soon_threadsafe(tell, *result)
+    return tell
 
 
 async def _await(value: Any) -> Any:

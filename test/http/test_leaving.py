@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support import raw
 from support.raw import Request, get, post, posting
 from support.recogniser import recognise_frames
 from support.serving import serving
+from support.sse import Frame
 from support.stand_in import Json
 
 ASK: Json = {"model": "m", "input": "x"}
@@ -172,7 +174,7 @@ async def test_an_async_program_that_blocks_its_loop_never_stops_health() -> Non
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
-async def test_with_no_thread_free_the_answer_is_busy_and_comes_right_again(stream: bool) -> None:
+async def test_with_every_thread_left_behind_the_answer_is_busy_and_comes_right_again(stream: bool) -> None:
     release, begun = threading.Event(), threading.Event()
 
     def serve(input: Any) -> str:
@@ -181,12 +183,14 @@ async def test_with_no_thread_free_the_answer_is_busy_and_comes_right_again(stre
         return "done"
 
     async with serving(serve, threads=1) as url:
-        first = asyncio.create_task(post(url, ASK))
-        assert await happens(begun)
+        async with raw.exchange(url, posting({**ASK, "stream": True})) as opened:
+            await anext(opened.frames())
+            assert await happens(begun)
+        await settled(url, opened.answer.events[0]["response"]["id"])
         busy = await post(url, {**ASK, "stream": stream})
         release.set()
-        await first
-        later = await post(url, {**ASK, "stream": stream})
+        while (later := await post(url, {**ASK, "stream": stream})).status == 429:
+            pass
 
     assert busy.status == 429
     assert int(busy.headers["retry-after"]) >= 1
@@ -194,16 +198,59 @@ async def test_with_no_thread_free_the_answer_is_busy_and_comes_right_again(stre
     assert later.status == 200
 
 
-async def test_more_answers_at_once_than_allowed_are_busy() -> None:
+async def test_more_answers_at_once_than_allowed_wait_with_their_headers() -> None:
     watch = Watch()
-    async with serving(watch.serve_silent, max_runs=1) as url:
+    async with serving(watch.serve_async, max_runs=1, ping_seconds=0.1) as url, AsyncExitStack() as leaving:
+        first = await leaving.enter_async_context(raw.exchange(url, posting({**ASK, "stream": True})))
+        await anext(first.frames())
+        async with raw.exchange(url, posting({**ASK, "stream": True})) as second:
+            frames = second.frames()
+            opening = [await anext(frames) for _ in range(3)]
+            await leaving.aclose()
+            assert await next_word(frames) == "word "
+
+    assert [frame.event for frame in opening[:2]] == ["response.created", "response.in_progress"]
+    assert opening[2].is_comment
+
+
+async def next_word(frames: AsyncIterator[Frame]) -> str:
+    async for frame in frames:
+        if frame.is_event and "delta" in frame.json:
+            return str(frame.json["delta"])
+    raise AssertionError("the stream ended without a word")
+
+
+async def test_a_line_that_is_full_is_busy_before_the_headers() -> None:
+    watch = Watch()
+    async with serving(watch.serve_silent, max_runs=1, max_queued=0) as url:
         async with raw.exchange(url, posting({**ASK, "stream": True})) as opened:
             await anext(opened.frames())
-            busy = await post(url, ASK)
+            busy = await post(url, {**ASK, "stream": True})
         assert await happens(watch.left)
 
     assert busy.status == 429
     assert busy.headers["retry-after"]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+async def test_a_program_that_asks_its_own_server_is_told_that_it_is_busy(stream: bool) -> None:
+    inner: list[Any] = []
+
+    def serve(input: Any) -> str:
+        if input[-1].content == "inner":
+            return "never"
+        inner.append(asyncio.run(post(url, {**ASK, "input": "inner", "stream": stream})))
+        return "outer"
+
+    async with serving(serve, threads=1, queue_timeout=0.3) as url:
+        outer = await post(url, ASK)
+
+    assert outer.status == 200
+    assert outer.json["output"][0]["content"][0]["text"] == "outer"
+    if stream:
+        assert inner[0].response["error"]["code"] == "server_busy"
+    else:
+        assert (inner[0].status, inner[0].error["code"]) == (429, "server_busy")
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_own_request_harms_nobody() -> None:

@@ -284,8 +284,6 @@ async def test_with_every_slot_taken_the_answer_is_busy_and_a_slot_that_is_free_
     await until(lambda: program._pool.busy == 1)
 
     with pytest.raises(Busy):
-        await program.check(TURN, "ada")
-    with pytest.raises(Busy):
         await hear(program)
     release.set()
     assert await waiting == [Text("done")]
@@ -305,14 +303,79 @@ async def test_an_abandoned_thread_keeps_its_slot_until_it_returns() -> None:
     program = UserProgram(serve, settings=Settings(threads=1))
     listening = asyncio.create_task(hear(program))
     await until(entered.is_set)
+    found = threading.Event()
+    program.on_freed(found.set)
+    assert program.capacity() == 1
     listening.cancel()
     await asyncio.wait([listening])
 
+    assert program.capacity() == 0
     with pytest.raises(Busy):
         await hear(program)
     release.set()
-    await until(lambda: program._pool.busy == 0)
+    assert await asyncio.to_thread(found.wait, 60)
+    assert program.capacity() == 1
     assert await hear(program) == [Text("late")]
+    program.close()
+
+
+async def test_who_hears_the_end_finds_the_thread_free() -> None:
+    program = UserProgram(function, settings=Settings(threads=1))
+
+    for _ in range(50):
+        assert await hear(program) == [Text("ab")]
+
+    program.close()
+
+
+@pytest.mark.parametrize(
+    ("serve", "settings", "capacity"),
+    [
+        (function, {"threads": 3}, 3),
+        (function, {"threads": 3, "exclusive": True}, 1),
+        (coroutine, {"threads": 3}, None),
+        (coroutine, {"exclusive": True}, 1),
+    ],
+)
+def test_a_program_says_how_many_runs_it_can_take(serve: Any, settings: Any, capacity: int | None) -> None:
+    program = UserProgram(serve, settings=Settings(**settings))
+
+    assert program.capacity() == capacity
+    program.close()
+
+
+async def test_a_check_waits_for_a_thread_and_one_that_was_given_up_is_never_made() -> None:
+    release, made = threading.Event(), []
+
+    def check(turn: Turn) -> None:
+        made.append(1)
+        release.wait()
+
+    program = UserProgram(function, check=check, settings=Settings(threads=1))
+    first = asyncio.create_task(program.check(TURN, "ada"))
+    await until(lambda: made == [1])
+    given_up, second = (asyncio.create_task(program.check(TURN, "ada")) for _ in range(2))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    release.set()
+
+    assert [await first, await second] == [None, None]
+    assert made == [1, 1]
+    program.close()
+
+
+async def test_with_every_check_left_behind_the_next_one_is_busy() -> None:
+    release = threading.Event()
+    program = UserProgram(
+        function, check=lambda turn: release.wait(), settings=Settings(threads=1, check_timeout=0.05)
+    )
+    with pytest.raises(ApiError, match="too long"):
+        await program.check(TURN, "ada")
+
+    with pytest.raises(Busy):
+        await program.check(TURN, "ada")
+    release.set()
     program.close()
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from mellea_responses.engine.fair import FairQueue
+from mellea_responses.fair import FairQueue
 
 
 def queue(*pairs: str) -> FairQueue[str]:
@@ -36,3 +36,18 @@ def test_what_is_taken_out_does_not_come_again() -> None:
 def test_an_empty_queue_says_so() -> None:
     with pytest.raises(IndexError):
         queue().pop()
+
+
+def test_one_who_leaves_the_line_is_no_longer_counted() -> None:
+    waiting = queue("a1", "a2", "b1")
+    waiting.remove("a", "a1")
+    waiting.remove("b", "b1")
+
+    assert (waiting.waiting("a"), waiting.waiting("b"), len(waiting), bool(waiting)) == (1, 0, 1, True)
+    assert drained(waiting) == ["a2"]
+    assert not waiting
+
+
+def test_what_is_not_in_line_cannot_leave_it() -> None:
+    with pytest.raises(ValueError, match="not in"):
+        queue("a1").remove("b", "a1")

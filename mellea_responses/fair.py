@@ -16,6 +16,13 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def waiting(self, owner: str) -> int:
+        """How many items this owner has in line."""
+        return len(self._lines.get(owner, ()))
+
     def push(self, owner: str, item: T) -> None:
         self._lines.setdefault(owner, deque()).append(item)
 
@@ -33,6 +40,17 @@ class FairQueue(Generic[T]):
         if line:
             self._lines[owner] = line
         return item
+
+    def remove(self, owner: str, item: T) -> None:
+        """Takes one item out of its owner's line.
+
+        Raises:
+            ValueError: It is not there.
+        """
+        line = self._lines.get(owner, deque())
+        line.remove(item)
+        if not line:
+            del self._lines[owner]
 
     def take(self, wanted: Callable[[T], bool]) -> list[T]:
         """Remove and return every item that `wanted` says yes to."""
