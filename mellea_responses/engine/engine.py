@@ -13,7 +13,7 @@ from mellea_responses.engine.load import load_model
 from mellea_responses.engine.model import Model
 from mellea_responses.engine.outbox import Outbox
 from mellea_responses.engine.parse import make_splitter
-from mellea_responses.engine.prompt import Prompter
+from mellea_responses.engine.prompt import Prompter, offered
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
 from mellea_responses.engine.row import Row
@@ -159,10 +159,11 @@ class Engine:
         asked = request.options.max_output_tokens or self._max_output_tokens or left
         writer = Writer(
             self._model.tokenizer,
-            make_splitter(self._model.tokenizer, prompt.text, () if request.tool_choice == "none" else request.tools),
+            make_splitter(self._model.tokenizer, prompt.text, offered(request)),
             ends=self._model.ends,
             stops=request.options.stop,
             limit=min(asked, left),
+            fence=self._prompter.fence,
         )
         return Row(
             request,

@@ -1,11 +1,12 @@
 """From a request to the tokens to feed, without touching the model: everything that can be refused is refused here."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from mellea_responses.engine.fence import fence_of
 from mellea_responses.engine.messages import Message, digests, fitted, plain, tools_block
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
@@ -27,7 +28,7 @@ class Prompter:
     """
 
     def __init__(self, tokenizer: Any, context_length: int, recall: Recall) -> None:
-        self.template = ChatTemplate(tokenizer)
+        self.template, self.fence = ChatTemplate(tokenizer), fence_of(tokenizer)
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.codec = Codec(tokenizer, self.template.closer(special))
         self._context_length, self._recall = context_length, recall
@@ -49,10 +50,11 @@ class Prompter:
         chain = digests(messages)
         earlier = [pair for pair in zip(chain, messages, strict=True) if pair[1]["role"] == "assistant"]
         turns = {digest: self._put_back(request.owner, digest, message) for digest, message in earlier}
-        prompt = splice(self._text(request, messages), turns, traces, self.codec)
+        shown = [self.fence.message(message) for message in messages]
+        prompt = splice(self._text(request, shown), turns, traces, self.codec)
         room = self._context_length - 1
         if len(prompt.tokens) > room:
-            prompt = self._shortened(request, messages, len(prompt.tokens))
+            prompt = self._shortened(request, shown, len(prompt.tokens))
         return msgspec.structs.replace(prompt, turn=chain[-1])
 
     def continued(self, text: str) -> Prompt:
@@ -69,6 +71,10 @@ class Prompter:
             raise _too_long(len(prompt.tokens), self._context_length)
         return prompt
 
+    def teaches(self, request: GenerateRequest) -> bool:
+        """Whether the prompt tells the model in words how to call, because its template has no place for tools."""
+        return request.raw is None and bool(offered(request)) and not self.template.traits.tools
+
     def _put_back(self, owner: str, turn: bytes, message: Message) -> bool:
         """Give an assistant message the reasoning that the client left out; True if there was some."""
         if message.get("reasoning_content"):
@@ -78,12 +84,13 @@ class Prompter:
         return bool(reasoning)
 
     def _text(self, request: GenerateRequest, messages: Sequence[Message]) -> str:
-        tools = () if request.tool_choice == "none" else request.tools
-        traits = self.template.traits
-        if tools and not traits.tools:
+        traits, tools = self.template.traits, self.fence.value(offered(request))
+        kwargs = self.fence.value(request.options.chat_template_kwargs)
+        options = msgspec.structs.replace(request.options, chat_template_kwargs=kwargs)
+        if self.teaches(request):
             block = tools_block(tools, request.tool_choice, request.parallel_tool_calls)
-            messages, tools = _with_system(messages, block), ()
-        return self.template.render(fitted(messages, traits), tools, request.options)
+            messages, tools = _with_system(messages, block), []
+        return self.template.render(fitted(messages, traits), tools, options)
 
     def _shortened(self, request: GenerateRequest, messages: Sequence[Message], tokens: int) -> Prompt:
         """Leave out the oldest turns until there is room for an answer.
@@ -105,6 +112,11 @@ class Prompter:
             raise _too_long(tokens, length)
         log.info("left out the oldest %d of %d turns to fit the context", drop, most)
         return made[drop]
+
+
+def offered(request: GenerateRequest) -> Sequence[Mapping[str, Any]]:
+    """The tools that the model is told of."""
+    return () if request.tool_choice == "none" else request.tools
 
 
 def _too_long(tokens: int, length: int) -> ContextLengthExceeded:

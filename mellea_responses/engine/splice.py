@@ -11,9 +11,12 @@ the same tokens as tokenising everything.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+from mellea_responses.engine.fence import FENCE
 
 Match = Literal["exact", "call id", "visible", "text", "none"]
 """How a prompt continues what is known.
@@ -99,13 +102,29 @@ class Codec:
         self._names = tuple(self._clean.values())
 
     def encode(self, text: str, chars: int = 0, tokens: int = 0) -> tuple[list[int], list[Joint]]:
-        """Tokens and joints of `text[chars:]`, counted as if `tokens` tokens stood before it."""
-        if self._backend is None:
-            return list(self._tokenizer.encode(text[chars:], add_special_tokens=False)), []
-        encoding = self._backend.encode(text[chars:], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        places = ((n, encoding.token_to_chars(n)) for n, id_ in enumerate(ids) if id_ in self._clean)
-        return ids, [Joint(chars + place[0], tokens + n) for n, place in places if place is not None]
+        """Tokens and joints of `text[chars:]`, counted as if `tokens` tokens stood before it.
+
+        A fence makes no token; no token stands for text on both sides of it.
+        """
+        pieces = text[chars:].split(FENCE)
+        if self._backend is None or (len(pieces) > 1 and not self._names):
+            return [id_ for piece in pieces for id_ in self._tokenizer.encode(piece, add_special_tokens=False)], []
+        # A special token instead of the fence keeps both sides one text for the tokenizer, and merges from crossing.
+        wall = self._names[0] if self._names else ""
+        encoding = self._backend.encode(wall.join(pieces), add_special_tokens=False)
+        walls = {at + n * len(wall) for n, at in enumerate(accumulate(map(len, pieces[:-1])))}
+        ids: list[int] = []
+        joints: list[Joint] = []
+        gone = 0
+        for n, id_ in enumerate(encoding.ids):
+            place = encoding.token_to_chars(n) if id_ in self._clean else None
+            if place is not None and place[0] in walls:
+                gone += len(wall) - len(FENCE)
+                continue
+            if place is not None:
+                joints.append(Joint(chars + place[0] - gone, tokens + len(ids)))
+            ids.append(id_)
+        return ids, joints
 
     def joins_at(self, text: str, chars: int) -> bool:
         """Whether a special token begins at this place."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from mellea_responses.engine.fence import FENCE
 from mellea_responses.engine.messages import Message, Traits
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Options
@@ -80,7 +81,8 @@ class ChatTemplate:
         self, exc: Exception, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], arguments: dict[str, Any]
     ) -> str:
         # Only what a template's author wrote for its reader may leave; other errors can quote the template.
-        said = f": {' '.join(str(exc).split())[:160]}" if type(exc) is TemplateError and str(exc) else ""
+        words = str(exc).replace(FENCE, "").split() if type(exc) is TemplateError else ()
+        said = f": {' '.join(words)[:160]}" if words else ""
         at = self._culprit(messages, tools, arguments)
         where = f"message {at + 1} of {len(messages)} ({messages[at]['role']})" if at is not None else "these messages"
         return f"The model's chat template cannot render {where}{said}"

@@ -2,10 +2,12 @@
 
 import secrets
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from mellea_responses.engine.fence import Fence
 from mellea_responses.engine.messages import digests
 from mellea_responses.engine.splice import Joint, Prompt, Trace
 from mellea_responses.engine.text import StopCutter, TokenText
@@ -13,6 +15,9 @@ from mellea_responses.turn import Call, CallArgs, Step, Stop, Text, Thought
 from mellea_responses.wire.items import Logprob
 
 Reason = Literal["stop", "length"]
+
+
+NO_FENCE = Fence()
 
 
 class Splitter(Protocol):
@@ -34,6 +39,7 @@ class Writer:
         ends: Tokens that end an answer.
         stops: Strings that end an answer; neither they nor what follows leaves.
         limit: Most tokens the answer may have.
+        fence: How prompts show control tokens that were only typed.
 
     Attributes:
         tokens: What was generated, the end token included.
@@ -42,7 +48,14 @@ class Writer:
     """
 
     def __init__(
-        self, tokenizer: Any, splitter: Splitter, *, ends: frozenset[int], stops: Sequence[str], limit: int
+        self,
+        tokenizer: Any,
+        splitter: Splitter,
+        *,
+        ends: frozenset[int],
+        stops: Sequence[str],
+        limit: int,
+        fence: Fence = NO_FENCE,
     ) -> None:
         self.tokens: list[int] = []
         self.reason: Reason | None = None
@@ -50,8 +63,8 @@ class Writer:
         self.said: list[Step] = []
         self._names = tokenizer.added_tokens_decoder
         self._text, self._splitter, self._cutter = TokenText(tokenizer), splitter, StopCutter(stops)
-        self._ends, self._limit = ends, limit
-        self._pieces: list[str] = []
+        self._ends, self._limit, self._fence = ends, limit, fence
+        self._pieces: list[tuple[bool, str]] = []
         self._whole = 0
         self._logprobs: list[Logprob] = []
         self._thinking = False
@@ -67,7 +80,7 @@ class Writer:
         steps: list[Step] = []
         if done:
             self._whole = len(self.tokens)
-            self._pieces.append(piece)
+            self._pieces.append((any(one in self._names for one in done), piece))
             steps = self._cut(self._splitter.feed(done, piece))
         self.reasoning_tokens += self._thinking
         self.said += steps
@@ -95,7 +108,7 @@ class Writer:
         ended = bool(self.tokens) and self.tokens[-1] in self._ends
         end = self._names[self.tokens[-1]].content if ended and self.tokens[-1] in self._names else ""
         answer = prompt.tokens + tuple(self.tokens[: self._whole])
-        written = prompt.text + "".join(self._pieces)
+        written = prompt.text + self._written()
         trace = Trace(written + end, answer, prompt.joints, len(prompt.text), answers=prompt.answers)
         if self._cutter.stopped or (ended and not end):
             return trace  # what the reader has is not what was fed, so only the prompt can be continued
@@ -108,9 +121,15 @@ class Writer:
             joints=joints,
             end=end,
             turn=digests([message], prompt.turn)[0],
-            parts=tuple(filter(None, (part.strip() for part in _parts(message)))),
+            parts=tuple(self._fence.text(part.strip()) for part in _parts(message) if part.strip()),
             calls="tool_calls" in message,
         )
+
+    def _written(self) -> str:
+        """The whole answer as a prompt shows it: a control token by its name, the same letters typed fenced."""
+        runs = groupby(self._pieces, key=lambda piece: piece[0])
+        texts = ((marker, "".join(text for _, text in run)) for marker, run in runs)
+        return "".join(text if marker else self._fence.text(text) for marker, text in texts)
 
     def message(self) -> dict[str, Any]:
         """The answer as the next request will bring it back."""
