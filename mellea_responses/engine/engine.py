@@ -159,7 +159,7 @@ class Engine:
         asked = request.options.max_output_tokens or self._max_output_tokens or left
         writer = Writer(
             self._model.tokenizer,
-            make_splitter(self._model.tokenizer, prompt.text, offered(request)),
+            make_splitter(self._model.tokenizer, prompt.text, offered(request), taught=self._prompter.teaches(request)),
             ends=self._model.ends,
             stops=request.options.stop,
             limit=min(asked, left),

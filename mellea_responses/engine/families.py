@@ -9,12 +9,15 @@ the reader inside tags), `header` (where a message says what it is). Fields that
 (reasoning closes that was never opened), `end` (a message ends), `stray` (a tag that means nothing by itself).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Body = Literal["tagged", "glm", "mistral", "deepseek", "json", "gemma", "gemma-function", "pythonic"]
 
 Spans = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+
+TAUGHT = ("<tool_call>", "</tool_call>")
+"""The tags of a call, for models whose chat template has no place for tools: `messages.tools_block` says so to them."""
 
 POINTS = frozenset({"lone", "end", "stray"})
 
@@ -160,6 +163,16 @@ def choose(template: str, vocabulary: frozenset[str]) -> Family:
     by_template = (family for family in FAMILIES if any(sign in template for sign in family.signs))
     by_vocabulary = (family for family in FAMILIES if vocabulary.intersection(family.signs))
     return next(by_template, None) or next(by_vocabulary, HERMES)
+
+
+def with_taught_calls(family: Family) -> Family:
+    """The family of a model that was told in words to write calls as JSON in tags; its own way counts as well."""
+    opens, closes = family.spans.get("tool_calls", ((), ()))
+    if TAUGHT[0] in opens:
+        return family
+    strays, _ = family.spans.get("stray", ((), ()))
+    calls = ((*opens, TAUGHT[0]), (*closes, TAUGHT[1]))
+    return replace(family, spans={**family.spans, "tool_calls": calls, "stray": ((*strays, TAUGHT[1]), ())})
 
 
 def response_template(spans: Spans) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
-from mellea_responses.engine.families import Family, choose
+from mellea_responses.engine.families import TAUGHT, Family, choose, with_taught_calls
 from mellea_responses.engine.marks import Marks, added_tokens
 from mellea_responses.engine.pen import Pen, mint_call_id
 from mellea_responses.engine.regions import Regions
@@ -67,6 +67,7 @@ def make_splitter(
     prompt_text: str,
     tools: Sequence[Mapping[str, Any]],
     *,
+    taught: bool = False,
     mint: Callable[[], str] = mint_call_id,
 ) -> Splitter:
     """The splitter for one generation.
@@ -75,9 +76,10 @@ def make_splitter(
         tokenizer: The transformers tokenizer of the model.
         prompt_text: The rendered prompt; a think tag that the chat template opened counts.
         tools: What the model was offered, as chat templates take it.
+        taught: Whether the prompt said in words how to call; the family's own markup still counts.
         mint: Makes the id of a call that the model gave none.
     """
-    model = _known(tokenizer)
+    model = _known(tokenizer, taught)
     pen = Pen(model.marks, mint)
     if model.shipped is not None:
         shipped = ShippedRegions(model.shipped, model.marks, pen, tools, waits=model.waits)
@@ -90,27 +92,28 @@ def make_splitter(
 class _Model:
     """What is the same for every generation of one model: some vocabularies have thousands of added tokens."""
 
-    told_by: tuple[object, ...]
     family: Family
     marks: Marks
     waits: bool
     shipped: dict[str, Any] | None
 
 
-_models: "WeakKeyDictionary[Any, _Model]" = WeakKeyDictionary()
+_models: "WeakKeyDictionary[Any, dict[tuple[object, ...], _Model]]" = WeakKeyDictionary()
 
 
-def _known(tokenizer: Any) -> _Model:
+def _known(tokenizer: Any, taught: bool) -> _Model:
     template, shipped = _chat_template(tokenizer), getattr(tokenizer, "response_template", None)
-    told_by = (template, repr(shipped), len(tokenizer))
-    model = _models.get(tokenizer)
-    if model is None or model.told_by != told_by:
-        model = _models[tokenizer] = _look_at(tokenizer, template, shipped, told_by)
-    return model
+    told_by = (template, repr(shipped), len(tokenizer), taught)
+    models = _models.setdefault(tokenizer, {})
+    if told_by not in models:
+        models[told_by] = _look_at(tokenizer, template, shipped, taught)
+    return models[told_by]
 
 
-def _look_at(tokenizer: Any, template: str, shipped: Any, told_by: tuple[object, ...]) -> _Model:
+def _look_at(tokenizer: Any, template: str, shipped: Any, taught: bool) -> _Model:
     family = choose(template, frozenset(added_tokens(tokenizer)))
+    if taught:
+        family, shipped = with_taught_calls(family), _with_taught_field(shipped)
     # Only a template that knows both tags belongs to a model that may leave the first one out.
     waits = family.waits and "<think>" in template and "</think>" in template
     if shipped is not None and looks_far_ahead(shipped):
@@ -123,8 +126,17 @@ def _look_at(tokenizer: Any, template: str, shipped: Any, told_by: tuple[object,
             # A template that cannot be loaded must not cost the user the model.
             log.warning("the model's own response_template cannot be used", exc_info=True)
         else:
-            return _Model(told_by, family, marks, waits, shipped)
-    return _Model(told_by, family, Marks(tokenizer, family.literals), waits, None)
+            return _Model(family, marks, waits, shipped)
+    return _Model(family, Marks(tokenizer, family.literals), waits, None)
+
+
+def _with_taught_field(shipped: Any) -> Any:
+    """A model's own template with calls as the prompt taught them, where it knows none."""
+    fields = shipped.get("fields") if isinstance(shipped, Mapping) else None
+    if not isinstance(fields, Mapping) or "tool_calls" in fields:
+        return shipped
+    calls = {"open": TAUGHT[0], "close": TAUGHT[1], "content": "json", "repeats": True}
+    return {**shipped, "fields": {**fields, "tool_calls": calls}}
 
 
 def _chat_template(tokenizer: Any) -> str:

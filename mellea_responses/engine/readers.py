@@ -57,14 +57,15 @@ class _Chooser:
 def make_reader(family: Family, marks: Marks, pen: Pen, schemas: Schemas) -> Reader:
     """The reader for one region of calls."""
     stops = "".join(char for char in map(marks.encode, family.inner) if len(char) == 1)
-    match family.body:
-        case "gemma" | "gemma-function":
-            return ForeignCalls(pen, gemma_template(), re.compile(r"\s*call:([\w.:/-]+)"), marks.decode)
-        case "pythonic":
-            return ForeignCalls(pen, pythonic_template(), re.compile(r"\s*\[([A-Za-z_][\w.-]*)\("), marks.decode)
 
     def choose(first: str) -> Reader:
-        if first in "{[":
+        if first == "{":
+            return JsonCalls(pen, stops)
+        if family.body in ("gemma", "gemma-function"):
+            return ForeignCalls(pen, gemma_template(), re.compile(r"\s*call:([\w.:/-]+)"), marks.decode)
+        if family.body == "pythonic":
+            return ForeignCalls(pen, pythonic_template(), re.compile(r"\s*\[([A-Za-z_][\w.-]*)\("), marks.decode)
+        if first == "[":
             return JsonCalls(pen, stops)
         if family.body == "glm":
             return TaggedCalls(pen, argument_tags(marks.encode), schemas, marks.decode)
