@@ -30,8 +30,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 serve: install ## Serve the embedded model on 127.0.0.1:8080 (options: make serve ARGS="--port 9000")
 	$(BIN)/mellea-responses serve $(ARGS)
 
-test: install ## Run all tests that take less than a minute, the embedded model's included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not clients" $(ARGS)
+test: install ## Run all tests that take less than a minute, with the embedded model and a few clients
+	$(BIN)/python test/clients/drive/environments.py --quick
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and (not clients or quick)" $(ARGS)
 
 test-clients: install ## Install other people's clients into .clients, drive them, print what works (needs npm)
 	$(BIN)/python test/clients/drive/table.py $(ARGS)

@@ -1,58 +1,28 @@
 """pi and OpenCode: coding agents that run a whole task from one prompt, shell tool included."""
 
-import json
-from collections.abc import Callable
+import base64
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clients.drive.environments import ENVIRONMENTS, Environment
+from clients.drive.common import DOT
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Text, Thought
+from support.coders import CODERS
 from support.driving import (
     COUNTS,
     FEATURES,
     Feature,
     Heard,
     Moves,
-    Outcome,
-    Served,
     Tell,
     call,
     refuse,
-    run,
     scripted,
-    shown,
 )
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
-
-
-async def pi(served: Served, folder: Path, prompt: str) -> Outcome:
-    """One prompt to pi, with the server in its `models.json`."""
-    environment = ENVIRONMENTS["pi"]
-    agent = folder / "agent"
-    agent.mkdir()
-    (agent / "models.json").write_text(shown("pi", served.url))
-    env = {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(folder), "PI_OFFLINE": "1"}
-    command = [environment.interpreter, environment.program("pi"), "--print", "--no-session", "--model", "mellea/local"]
-    return await run([*command, prompt], env=env, cwd=folder)
-
-
-async def opencode(served: Served, folder: Path, prompt: str) -> Outcome:
-    """One prompt to OpenCode, with the server as a provider in its configuration."""
-    settings = {"share": "disabled", "autoupdate": False, "permission": "allow"}
-    (folder / "opencode.json").write_text(json.dumps(json.loads(shown("opencode", served.url)) | settings))
-    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
-    env = {"HOME": str(folder), "OPENCODE_DISABLE_MODELS_FETCH": "1", **homes}
-    command = [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task", prompt]
-    return await run(command, env=env, cwd=folder, seconds=160)  # it waits longer before every new try
-
-
-AGENTS: dict[str, tuple[Environment, Callable[..., object]]] = {
-    "pi": (ENVIRONMENTS["pi"], pi),
-    "OpenCode": (ENVIRONMENTS["opencode"], opencode),
-}
 
 
 def shell(command: str, key: str = "1") -> Moves:
@@ -65,9 +35,10 @@ def tell_outputs(heard: Heard) -> Moves:
     return [Text(f"{thoughts}I heard: {', '.join(words)}."), COUNTS]
 
 
-broken = InvalidRequest("Say please, then ask again.", code="rude")
+broken = InvalidRequest("Say please, then ask again.")
 TASKS: dict[str, Feature] = {
     "plain": FEATURES["plain"],
+    "stream": replace(FEATURES["stream"], wants=lambda heard: heard[0].turn.request.stream is True),
     "tools": Feature(
         ((*shell("echo one"), COUNTS), (*shell("echo two"), COUNTS), tell_outputs), "I heard: one, two.", requests=3
     ),
@@ -79,23 +50,56 @@ TASKS: dict[str, Feature] = {
         "I thought: They ask. I heard: one.",
         requests=2,
     ),
+    "images": FEATURES["images"],
     "error": Feature((FEATURES["plain"].script), "Say please, then ask again.", fails=True, check=refuse),
     "failed": Feature(((Text("Once upon "), broken),), "Say please, then ask again.", requests=8, fails=True),
+    "cut": Feature(FEATURES["plain"].script, "", requests=8, fails=True, cut=True),
+}
+NO_OPTION = {
+    "structured": "its command line asks for no form of the answer",
+    "chain": "it sends the whole conversation every time",
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", CODERS)
 async def test_a_coding_agent_ends_its_task_and_shows_what_was_said(
     agent: str, task: str, tmp_path: Path, tell: Tell
 ) -> None:
     tell(agent, task, None)
-    environment, ask = AGENTS[agent]
-    if not environment.installed:
-        pytest.skip(environment.missing)
+    coder = CODERS[agent]
+    if not coder.environment.installed:
+        pytest.skip(coder.environment.missing)
     asked = TASKS[task]
-    async with scripted(*asked.script, check=asked.check) as served:
-        outcome: Outcome = await ask(served, tmp_path, "Look.")  # type: ignore[misc]  # both are coroutines
+    (tmp_path / "dot.png").write_bytes(base64.b64decode(DOT))
+    options = coder.picture if task == "images" else ()
+    async with scripted(*asked.script, check=asked.check, cut=asked.cut) as served:
+        outcome = await coder.ask(served.url, tmp_path, "Look.", *options)
         told = f"{served.door.requests}\n{outcome.output[-3000:]}\n{outcome.errors[-3000:]}"
         assert asked.sees in (outcome.output + outcome.errors if asked.fails else outcome.output), told
+        assert not asked.cut or "from the program." not in outcome.output, told
         assert 0 < served.door.turns <= asked.requests, told
+        assert asked.fails or asked.wants(served.program.heard), told
+
+
+@pytest.mark.parametrize("agent", CODERS)
+async def test_a_resumed_session_knows_what_was_said(agent: str, tmp_path: Path, tell: Tell) -> None:
+    tell(agent, "conversation", None)
+    coder = CODERS[agent]
+    if not coder.environment.installed:
+        pytest.skip(coder.environment.missing)
+
+    def told(heard: Heard) -> Moves:
+        return [Text("You said: " + " ".join(word.strip(' "\n') for word in heard.said()[-2:])), COUNTS]
+
+    async with scripted(told) as served:
+        await coder.ask(served.url, tmp_path, "One.")
+        outcome = await coder.ask(served.url, tmp_path, "Two.", *coder.resumed)
+        assert "You said: One. Two." in outcome.output, outcome
+        assert served.door.turns == 2
+
+
+@pytest.mark.parametrize("feature", NO_OPTION)
+@pytest.mark.parametrize("agent", CODERS)
+def test_what_a_coding_agent_has_no_option_for_is_named(agent: str, feature: str, tell: Tell) -> None:
+    tell(agent, feature, NO_OPTION[feature])

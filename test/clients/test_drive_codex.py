@@ -3,16 +3,18 @@
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.drive.environments import ENVIRONMENTS
+from clients.drive.common import DOT
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Text, Thought, Usage
+from support.coders import WAYS, Codex
 from support.driving import (
     CITY,
     COUNTS,
@@ -27,63 +29,33 @@ from support.driving import (
     call,
     custom_call,
     refuse,
-    run,
     scripted,
-    shown,
 )
 
-CODEX = ENVIRONMENTS["codex"]
 pytestmark = [
     pytest.mark.clients,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not CODEX.installed, reason=CODEX.missing),
+    pytest.mark.skipif(not Codex.environment.installed, reason=Codex.environment.missing),
 ]
-WAYS = ("custom provider", "custom provider, WebSocket", "built-in provider", "LM Studio")
-DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SOCKETS = ("custom provider, WebSocket", "built-in provider")
 
 
-class Codex:
-    """Codex with a home and a work folder of its own.
-
-    Args:
-        way: How it reaches the server, one of `WAYS`.
-        folder: Where it may write.
-    """
-
-    def __init__(self, way: str, folder: Path) -> None:
-        self.way = way
-        self.home, self.work = folder / "home", folder / "work"
-        self.home.mkdir()
-        self.work.mkdir()
-        self.errors = ""
-
-    async def ask(
-        self, served: Served, prompt: str, *options: str, model: str = "local", config: str = "", tables: str = ""
-    ) -> str:
-        """What the user reads in the end; what else was shown is in `errors`."""
-        env = {"CODEX_HOME": str(self.home), "HOME": str(self.home)}
-        before: Sequence[str] = ()
-        if self.way.startswith("custom"):
-            text = shown("codex", served.url)
-            text += "supports_websockets = true\n" if "WebSocket" in self.way else ""
-        elif self.way == "built-in provider":
-            text = shown("codex-built-in", served.url)
-            env["CODEX_API_KEY"] = "unused"
-        else:
-            text = 'model = "local"\n'
-            before = ("--oss", "--local-provider", "lmstudio", "--model", model)
-            env["CODEX_OSS_BASE_URL"] = f"{served.url}/v1"
-        text = config + "\n" + text.replace('model = "local"', f'model = "{model}"') + "\n"
-        (self.home / "config.toml").write_text(text + tables)
-        exact = ("exec", *before, "--skip-git-repo-check", "--sandbox", "danger-full-access", *options, prompt)
-        outcome = await run([CODEX.program("codex"), *exact], env=env, cwd=self.work, seconds=120)
-        self.errors = outcome.errors
-        return outcome.output.strip()
+@pytest.fixture
+def codex(way: str, tmp_path: Path) -> Codex:
+    return Codex(tmp_path, way)
 
 
-@pytest.fixture(params=WAYS)
-def codex(request: pytest.FixtureRequest, tmp_path: Path) -> Codex:
-    return Codex(request.param, tmp_path)
+def is_quick(way: str, task: str) -> bool:
+    """Whether `make test` drives it."""
+    return way == "custom provider" and task in ("plain", "stream", "tools", "error")
+
+
+def ways(*tasks: str) -> pytest.MarkDecorator:
+    """Every way, for each of the tasks where there are several."""
+    names = ("way", "task")[: len(tasks)]
+    every = [(way, task) for way in WAYS for task in tasks]
+    marked = [pytest.param(*pair[: len(names)], marks=[pytest.mark.quick] * is_quick(*pair)) for pair in every]
+    return pytest.mark.parametrize(names, marked)
 
 
 def extra(codex: Codex) -> int:
@@ -103,6 +75,7 @@ def tell_outputs(heard: Heard) -> Moves:
 
 TASKS: dict[str, Feature] = {
     "plain": FEATURES["plain"],
+    "stream": replace(FEATURES["stream"], wants=lambda heard: heard[0].turn.request.stream is True),
     "tools": Feature(
         ((*shell("echo one"), COUNTS), (*shell("echo two"), COUNTS), tell_outputs), "I heard: one, two.", requests=3
     ),
@@ -127,11 +100,10 @@ async def serving(codex: Codex, *answers: Answer, **more: Any) -> AsyncIterator[
     probe = [[Text("Ready.")]] if codex.way == "LM Studio" else []
     async with scripted(*probe, *answers, model_names=("local", "gpt-5.5"), **more) as served:
         yield served
-        socket = codex.way in ("custom provider, WebSocket", "built-in provider")
-        assert socket == bool(served.door.sockets), served.door.requests
+        assert (codex.way in SOCKETS) == bool(served.door.sockets), served.door.requests
 
 
-@pytest.mark.parametrize("task", TASKS)
+@ways(*TASKS)
 async def test_codex_shows_its_user_what_the_program_said(codex: Codex, task: str, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", task, None)
     asked = TASKS[task]
@@ -145,13 +117,28 @@ async def test_codex_shows_its_user_what_the_program_said(codex: Codex, task: st
         (codex.work / "schema.json").write_text(json.dumps(schema))
         options = ("--output-schema=schema.json",)
     async with serving(codex, *asked.script) as served:
-        seen = await codex.ask(served, "Look.", *options)
-        assert seen == asked.sees, codex.errors
+        outcome = await codex.ask(served.url, "Look.", *options)
+        assert outcome.output.strip() == asked.sees, outcome.errors
         assert served.door.turns <= asked.requests + extra(codex), served.door.requests
         heard = served.program.heard
         assert asked.wants(heard[1:] if codex.way == "LM Studio" else heard)
 
 
+@ways("chain")
+async def test_over_a_socket_only_what_is_new_is_sent(codex: Codex, tell: Tell) -> None:
+    socket = codex.way in SOCKETS
+    tell(f"Codex CLI, {codex.way}", "chain", None if socket else "over HTTP it sends the whole conversation every time")
+    if not socket:
+        return
+    async with serving(codex, (*shell("echo one"), COUNTS), tell_outputs) as served:
+        outcome = await codex.ask(served.url, "Look.")
+        assert outcome.output.strip() == "I heard: one.", outcome.errors
+        last = served.program.heard[-1].turn
+        assert last.parent is not None
+        assert [item.type for item in last.input] == ["function_call_output"]
+
+
+@ways("conversation")
 async def test_a_resumed_session_knows_what_was_said(codex: Codex, tell: Tell) -> None:
     one_shot = codex.way == "LM Studio"
     reason = "the command that resumes a session has no option for its mode for LM Studio" if one_shot else None
@@ -163,63 +150,70 @@ async def test_a_resumed_session_knows_what_was_said(codex: Codex, tell: Tell) -
         return [Text(" ".join(word for word in heard.said() if word in ("One.", "Two."))), COUNTS]
 
     async with serving(codex, told) as served:
-        assert await codex.ask(served, "One.") == "One.", codex.errors
+        outcome = await codex.ask(served.url, "One.")
+        assert outcome.output.strip() == "One.", outcome.errors
         before = served.door.turns
-        resume = (CODEX.program("codex"), "exec", "resume", "--last", "--skip-git-repo-check", "Two.")
-        env = {"CODEX_HOME": str(codex.home), "HOME": str(codex.home), "CODEX_API_KEY": "unused"}
-        outcome = await run(resume, env=env, cwd=codex.work, seconds=120)
+        outcome = await codex.resume("Two.")
         assert outcome.output.strip() == "One. Two.", outcome.errors
         assert served.door.turns - before <= 1 + extra(codex)
 
 
+@ways("error")
 async def test_a_refusal_is_shown_and_not_tried_again(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "error", None)
     async with serving(codex, [Text("Unheard.")], check=refuse) as served:
-        await codex.ask(served, "Look.")
-        assert "Say please, then ask again." in codex.errors
+        outcome = await codex.ask(served.url, "Look.")
+        assert "Say please, then ask again." in outcome.errors
         assert served.door.turns <= 1 + 2 * extra(codex), served.door.requests
 
 
+@ways("failed")
 async def test_a_failure_in_the_middle_is_shown_after_the_retries_that_codex_is_set_to(
     codex: Codex, tell: Tell
 ) -> None:
     tell(f"Codex CLI, {codex.way}", "failed", None)
     broken = [Text("Once upon "), InvalidRequest("Say please, then ask again.", code="rude")]
     async with serving(codex, broken) as served:
-        await codex.ask(served, "Look.")
-        assert "Say please, then ask again." in codex.errors
+        outcome = await codex.ask(served.url, "Look.")
+        assert "Say please, then ask again." in outcome.errors
         assert served.door.turns <= 14, served.door.requests
 
 
+@ways("cut")
 async def test_a_cut_stream_is_no_answer(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "cut", None)
     async with serving(codex, [Text("Hello "), Text("from "), Text("the program.")], cut=True) as served:
-        assert await codex.ask(served, "Look.") == ""
-        assert "stream disconnected" in codex.errors or "stream closed" in codex.errors
+        outcome = await codex.ask(served.url, "Look.")
+        assert outcome.output.strip() == ""
+        assert "stream disconnected" in outcome.errors or "stream closed" in outcome.errors
         assert served.door.turns <= 14, served.door.requests
 
 
+@ways("MCP")
 async def test_a_tool_of_an_mcp_server_is_called_in_its_namespace(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "MCP", None)
     program, script = json.dumps(sys.executable), json.dumps(str(DRIVERS / "echo_mcp.py"))
     tables = f"[mcp_servers.echo]\ncommand = {program}\nargs = [{script}]\n"
     first = (*call("echo", namespace="mcp__echo", text="hi"), COUNTS)
     async with serving(codex, first, tell_outputs) as served:
-        seen = await codex.ask(served, "Look.", tables=tables)
-        assert "echo of hi" in seen, codex.errors
+        outcome = await codex.ask(served.url, "Look.", tables=tables)
+        assert "echo of hi" in outcome.output, outcome.errors
         assert served.door.turns <= 2 + extra(codex), served.door.requests
 
 
+@ways("patch")
 async def test_a_patch_comes_as_free_text_and_is_applied(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "patch", None)
     patch = "*** Begin Patch\n*** Add File: made.txt\n+made by a patch\n*** End Patch\n"
     script = ((*custom_call("apply_patch", patch), COUNTS), [Text("Patched."), COUNTS])
     async with serving(codex, *script) as served:
-        assert await codex.ask(served, "Look.", model="gpt-5.5") == "Patched.", codex.errors
+        outcome = await codex.ask(served.url, "Look.", model="gpt-5.5")
+        assert outcome.output.strip() == "Patched.", outcome.errors
         assert (codex.work / "made.txt").read_text() == "made by a patch\n"
         assert served.door.turns <= 2 + extra(codex), served.door.requests
 
 
+@ways("compaction")
 async def test_a_long_session_is_compacted_once_and_goes_on(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "compaction", None)
 
@@ -231,6 +225,6 @@ async def test_a_long_session_is_compacted_once_and_goes_on(codex: Codex, tell: 
         return [*shell("echo one"), Usage(50_000, 5)]
 
     async with serving(codex, answer) as served:
-        seen = await codex.ask(served, "Look.", config="model_auto_compact_token_limit = 10000")
-        assert seen == "Done.", codex.errors
+        outcome = await codex.ask(served.url, "Look.", config="model_auto_compact_token_limit = 10000")
+        assert outcome.output.strip() == "Done.", outcome.errors
         assert served.door.turns <= 3 + 2 * extra(codex), served.door.requests

@@ -1,13 +1,14 @@
 """SDKs and agent frameworks: each asks for what its users ask for, and its user sees what the program said."""
 
 import pytest
+from clients.drive import environments
 from clients.drive.environments import ENVIRONMENTS
 
-from support.driving import FEATURES, Client, Drive, Tell, drive
+from support.driving import DRIVE_SECONDS, FEATURES, Client, Drive, Tell, drive
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(DRIVE_SECONDS + 20)]
 
-BASIC = ("plain", "stream", "tools", "parallel", "error", "failed", "cut")
+CHAT = ("plain", "stream", "tools", "parallel", "structured", "images", "error", "failed", "cut")
 
 
 def only(*features: str) -> dict[str, str]:
@@ -22,9 +23,15 @@ QUIET = {"failed": "this version of its provider ends with the finish reason err
 UNTOLD = "over a WebSocket it says that the answer failed and keeps the message to itself"
 MUTE = {"error": UNTOLD, "failed": UNTOLD}
 TURNED = {"parallel": "it gives the calls of a stream back in another order, each with its own output"}
+FORGETS = {"reasoning": "it leaves earlier reasoning out", "conversation": "-"}
+LLAMA = {"reasoning": "-", "conversation": "-"}
+STATELESS = {"chain": "it sends the whole conversation every time"}
+PLUGIN = {"conversation": "under this version of llm it continues a conversation without what was said before"}
 CLIENTS = (
     Client("openai-python", "openai-agents", "use_openai.py", "plain", WHOLE),
     Client("openai-python, stream", "openai-agents", "use_openai.py", "stream"),
+    Client("openai-python, async", "openai-agents", "use_openai.py", "async", WHOLE),
+    Client("openai-python, async, stream", "openai-agents", "use_openai.py", "async-stream"),
     Client("openai-python, WebSocket", "openai-agents", "use_openai.py", "websocket"),
     Client("Agents SDK Python", "openai-agents", "use_agents.py", "plain", WHOLE),
     Client("Agents SDK Python, stream", "openai-agents", "use_agents.py", "stream"),
@@ -38,9 +45,10 @@ CLIENTS = (
     Client("pydantic-ai", "pydantic-ai", "use_pydantic_ai.py", "plain", WHOLE),
     Client("pydantic-ai, stream", "pydantic-ai", "use_pydantic_ai.py", "stream"),
     Client("pydantic-ai, background", "pydantic-ai", "use_pydantic_ai.py", "background", WHOLE),
-    Client("LangChain Python", "langchain", "use_langchain.py", "plain", {**WHOLE, "conversation": "-"}),
-    Client("LangChain Python, stream", "langchain", "use_langchain.py", "stream", {"conversation": "-"}),
-    Client("LiteLLM", "litellm", "use_litellm.py", "responses", FAKED | {"conversation": "-"}),
+    Client("pydantic-ai, WebSocket", "pydantic-ai", "use_pydantic_ai.py", "websocket"),
+    Client("LangChain Python", "langchain", "use_langchain.py", "plain", WHOLE),
+    Client("LangChain Python, stream", "langchain", "use_langchain.py", "stream"),
+    Client("LiteLLM", "litellm", "use_litellm.py", "responses", FAKED),
     Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", FAKED | {"chain": "-", "conversation": "-"}),
     Client("AI SDK 7, openai", "ai-sdk-7", "use_ai_sdk.mjs", "openai", WHOLE),
     Client("AI SDK 7, openai, stream", "ai-sdk-7", "use_ai_sdk.mjs", "openai-stream"),
@@ -53,29 +61,67 @@ CLIENTS = (
     Client("Agents SDK JS", "openai-agents-js", "use_agents.mjs", "plain", WHOLE),
     Client("Agents SDK JS, stream", "openai-agents-js", "use_agents.mjs", "stream"),
     Client("Agents SDK JS, WebSocket", "openai-agents-js", "use_agents.mjs", "websocket", MUTE),
-    Client("LangChain JS", "langchain-js", "use_langchain.mjs", "plain", {**WHOLE, "conversation": "-"}),
-    Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream", {"conversation": "-"}),
+    Client("LangChain JS", "langchain-js", "use_langchain.mjs", "plain", WHOLE),
+    Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream"),
     Client("instructor", "instructor", "use_instructor.py", "plain", only("structured", "error", "failed")),
-    Client("Strands", "strands", "use_strands.py", "stream", only(*BASIC)),
-    Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE | only(*BASIC, "reasoning")),
-    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", only(*BASIC, "reasoning") | TURNED),
-    Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream", only(*BASIC)),
-    Client("agent-framework", "agent-framework", "use_agent_framework.py", "plain", WHOLE | only(*BASIC)),
-    Client("agent-framework, stream", "agent-framework", "use_agent_framework.py", "stream", only(*BASIC)),
+    Client("Strands", "strands", "use_strands.py", "stream", FORGETS),
+    Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE | {"conversation": "-"}),
+    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", TURNED | {"conversation": "-"}),
+    Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream", LLAMA),
+    Client("llm", "llm", "use_llm.py", "plain", WHOLE | STATELESS),
+    Client("llm, stream", "llm", "use_llm.py", "stream", STATELESS),
+    Client("llm, llm-openai-plugin", "llm", "use_llm.py", "plugin", STATELESS | PLUGIN),
+    Client("Chat as Mellea's clients", "chat", "use_chat.py", "sdk", WHOLE | only(*CHAT)),
+    Client("Chat as Mellea's clients, stream", "chat", "use_chat.py", "stream", only(*CHAT)),
+    Client("Chat as Mellea's clients, by hand", "chat", "use_chat.py", "requests", only(*CHAT)),
+    Client("agent-framework", "agent-framework", "use_agent_framework.py", "plain", WHOLE),
+    Client("agent-framework, stream", "agent-framework", "use_agent_framework.py", "stream"),
 )
-CASES = [pytest.param(client, feature, id=f"{client.name}: {feature}") for client in CLIENTS for feature in FEATURES]
-_driven: dict[str, dict[str, Drive]] = {}
+QUICK = frozenset(client.name for client in CLIENTS if client.environment in environments.QUICK) - {
+    "openai-python, WebSocket", "Agents SDK Python, WebSocket", "openai-node 7, WebSocket",
+}  # fmt: skip
+
+
+def is_quick(client: Client, feature: str) -> bool:
+    """Whether `make test` drives it."""
+    return client.name in QUICK and feature in ("plain", "stream", "tools", "error") and feature in client.features
+
+
+CASES = [
+    pytest.param(client, feature, id=f"{client.name}: {feature}", marks=[pytest.mark.quick] * is_quick(client, feature))
+    for client in CLIENTS
+    for feature in FEATURES
+]
+_driven: dict[str, dict[tuple[str, str], Drive]] = {}
+
+
+def chosen(session: pytest.Session, one: Client) -> list[tuple[Client, str]]:
+    """All that this run of pytest was asked for with the same driver and environment: it goes through one process."""
+    asked = [item.callspec.params for item in session.items if isinstance(item, pytest.Function) and is_case(item)]
+    cases = [(case["client"], case["feature"]) for case in asked]
+    return [
+        (client, feature)
+        for client, feature in cases
+        if (client.driver, client.environment) == (one.driver, one.environment) and feature in client.features
+    ]
+
+
+def is_case(item: pytest.Function) -> bool:
+    return item.originalname == test_a_client_shows_its_user_what_the_program_said.__name__
 
 
 @pytest.mark.parametrize(("client", "feature"), CASES)
-async def test_a_client_shows_its_user_what_the_program_said(client: Client, feature: str, tell: Tell) -> None:
+async def test_a_client_shows_its_user_what_the_program_said(
+    client: Client, feature: str, tell: Tell, request: pytest.FixtureRequest
+) -> None:
     tell(client.name, feature, client.cannot.get(feature))
     if feature in client.cannot:
         return
     environment = ENVIRONMENTS[client.environment]
     if not environment.installed:
         pytest.skip(environment.missing)
-    if client.name not in _driven:
-        _driven[client.name] = await drive(client, environment.folder, environment.interpreter)
+    key = f"{client.environment} {client.driver}"
+    if key not in _driven:
+        _driven[key] = await drive(chosen(request.session, client), environment.folder, environment.interpreter)
     asked = FEATURES[feature]
-    _driven[client.name][feature].judge(asked, client.requests.get(feature, asked.requests))
+    _driven[key][client.mode, feature].judge(asked, client.requests.get(feature, asked.requests))

@@ -1,7 +1,7 @@
 """Other people's clients, unmodified, against a scripted program of ours.
 
 A driver in `test/clients/drive/` is a small program for one client: it is told what to do and where the server is, as
-`DRIVER MODE FEATURE=URL…`, does what a user of that client would write, and prints a line of JSON for each feature with
+`DRIVER MODE/FEATURE=URL…`, does what a user of that client would write, and prints a line of JSON for each case with
 what that user sees: `text` and, for a stream, `deltas`, or `error`. Here is everything else: what the program says for
 each feature, what the user must see, and how many requests the client may need for it.
 """
@@ -9,7 +9,6 @@ each feature, what the user must see, and how many requests the client may need 
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from support.serving import ROOT, build_app, running
 from support.stand_in import Json, plain_message, text_of
 
 DRIVERS = ROOT / "test" / "clients" / "drive"
+DRIVE_SECONDS = 400  # for every case of one driver
 KEPT = ("PATH", "LANG", "TMPDIR")
 
 
@@ -123,6 +123,9 @@ class Feature:
     wants: Callable[[list[Heard]], bool] = lambda heard: True
 
 
+FIRST_WORD = b'"Hello "'
+
+
 def _plain(heard: Heard) -> Moves:
     return [Text("Hello "), Text("from "), Text("the program."), COUNTS]
 
@@ -173,7 +176,7 @@ FEATURES: Mapping[str, Feature] = {
     "structured": Feature(
         (_tell_city,),
         "Graz has 21 degrees.",
-        wants=lambda heard: heard[0].turn.format.kind == "json_schema",
+        wants=lambda heard: heard[0].turn.format.kind == "json_schema" or bool(heard[0].turn.tools),
     ),
     "reasoning": Feature(
         ((Thought("They ask "), Thought("about Graz."), *call("get_weather", city="Graz"), COUNTS), _tell_thoughts),
@@ -200,14 +203,6 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "cut": Feature((_plain,), "", fails=True, cut=True),
 }
-
-
-def shown(block: str, url: str) -> str:
-    """The settings that docs/clients.md shows in the code block of that name, for the server at `url`."""
-    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
-    found = re.search(rf"^```\w+ {re.escape(block)}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/clients.md has no block {block}"
-    return found[1].replace("http://127.0.0.1:8080", url)
 
 
 # ---------------------------------------------------------------- the server
@@ -245,7 +240,7 @@ class Door:
 
         async def said(message: Any) -> None:
             piece = message.get("body") or (message.get("text") or "").encode()
-            words = piece.find(b"response.output_text.delta") if self.cut else -1
+            words = piece.find(FIRST_WORD) if self.cut else -1
             if words < 0:
                 await send(message)
                 return
@@ -267,7 +262,8 @@ class Door:
     @property
     def turns(self) -> int:
         """Requests for an answer, over HTTP or a socket."""
-        return sum(one.endswith("/responses") and one.split()[0] in ("POST", "FRAME") for one in self.requests)
+        asked = ("/responses", "/chat/completions")
+        return sum(one.endswith(asked) and one.split()[0] in ("POST", "FRAME") for one in self.requests)
 
 
 @dataclass
@@ -388,23 +384,25 @@ class Drive:
         assert feature.fails or seen.get("deltas", feature.pieces) >= feature.pieces, told
 
 
-async def drive(client: Client, folder: Path, program: str) -> dict[str, Drive]:
-    """All that a client is asked to do, by one process against a server for each feature."""
+async def drive(cases: Sequence[tuple[Client, str]], folder: Path, program: str) -> dict[tuple[str, str], Drive]:
+    """What clients of one driver are asked to do, by one process against a server for each case."""
+    driver = cases[0][0].driver
     async with AsyncExitStack() as stack:
-        served: dict[str, Served] = {}
-        for name in client.features:
-            asked = FEATURES[name]
-            server = scripted(*asked.script, check=asked.check, cut=asked.cut)
-            served[name] = await stack.enter_async_context(server)
-        script = DRIVERS / client.driver
+        served: dict[tuple[str, str], Served] = {}
+        arguments: list[str] = []
+        for client, feature in cases:
+            asked = FEATURES[feature]
+            one = await stack.enter_async_context(scripted(*asked.script, check=asked.check, cut=asked.cut))
+            served[client.mode, feature] = one
+            arguments.append(f"{client.mode}/{feature}={one.url}")
+        script = DRIVERS / driver
         if script.suffix == ".mjs":  # a module finds its packages from where it lies
             for file in (script, DRIVERS / "common.mjs"):
                 shutil.copy(file, folder)
             script = folder / script.name
-        pairs = [f"{name}={one.url}" for name, one in served.items()]
-        outcome = await run([program, script, client.mode, *pairs], cwd=folder, seconds=170)
-    seen = {line["feature"]: line for line in _json_lines(outcome.output) if "feature" in line}
-    return {name: Drive(seen.get(name, {}), one, outcome) for name, one in served.items()}
+        outcome = await run([program, script, *arguments], cwd=folder, seconds=DRIVE_SECONDS)
+    seen = {line["case"]: line for line in _json_lines(outcome.output) if "case" in line}
+    return {case: Drive(seen.get("/".join(case), {}), one, outcome) for case, one in served.items()}
 
 
 def _json_lines(output: str) -> Iterator[Json]:

@@ -1,13 +1,19 @@
 """Installs clients, each into an environment of its own under `.clients/`.
 
-`python test/clients/drive/environments.py [NAME…]` installs what is missing, all of them without a name. One that
-cannot be installed is named with the reason, and its tests are skipped with the same words.
+`python test/clients/drive/environments.py [--quick | NAME…]` installs what is missing, all of them without a name;
+with `--quick` those whose tests are part of `make test`. One that cannot be installed is named with the reason, and its
+tests are skipped with the same words.
 """
 
+import fcntl
 import json
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +50,9 @@ class Environment:
     @property
     def missing(self) -> str:
         """Why it is not there, in one line."""
-        return self.failure.read_text().strip() if self.failure.exists() else "not installed: make test-clients"
+        if self.failure.exists():
+            return f"{self.name} {self.failure.read_text().strip()}"
+        return f"{self.name} is not installed: make test-clients"
 
     def program(self, name: str) -> str:
         """The path of a program that the environment brings."""
@@ -80,6 +88,8 @@ ENVIRONMENTS = {
         Environment("langchain-js", ("@langchain/openai@1.6.0", "@langchain/core", "zod@4"), npm=True),
         Environment("pi", ("@earendil-works/pi-coding-agent@1.6.0", NODE_24), npm=True),
         Environment("opencode", ("opencode-ai@1.18.33",), npm=True),
+        Environment("llm", ("llm==0.36", "llm-openai-plugin==0.7")),
+        Environment("chat", ("openai==3.57.0", "requests==2.32.5")),
         Environment("llama-index", ("llama-index-llms-openai==0.8.3",)),
         Environment("instructor", ("instructor==1.17.0",)),
         Environment("strands", ("strands-agents[openai]==1.62.0",)),
@@ -88,12 +98,31 @@ ENVIRONMENTS = {
     )
 }
 
+QUICK = ("openai-agents", "openai-node-7", "codex")
+"""What `make test` drives."""
+
 
 def install(environment: Environment) -> bool:
-    """Whether the environment is there now."""
+    """Whether the environment is there now. Two that ask at once install once: the second waits for the first."""
     if environment.installed:
         return True
+    with _locked(environment):
+        return environment.installed or _install(environment)
+
+
+@contextmanager
+def _locked(environment: Environment) -> Iterator[None]:
+    FOLDER.mkdir(exist_ok=True)
+    with open(FOLDER / f"{environment.name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, however this process ends
+        yield
+
+
+def _install(environment: Environment) -> bool:
     environment.failure.unlink(missing_ok=True)
+    if environment.npm and not shutil.which("npm"):
+        environment.failure.write_text("needs npm, and there is none on this machine\n")
+        return False
     environment.folder.mkdir(parents=True, exist_ok=True)
     try:
         for command in _commands(environment):
@@ -120,10 +149,11 @@ def _commands(environment: Environment) -> list[list[str]]:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or ENVIRONMENTS:
-        environment = ENVIRONMENTS[name]
-        print(f"{name}: ", end="", flush=True)
-        print("installed" if install(environment) else environment.missing, flush=True)
+    names = sys.argv[1:]
+    names = list(QUICK) if names == ["--quick"] else names or list(ENVIRONMENTS)
+    with ThreadPoolExecutor(2) as pool:  # one waits for the network while the other unpacks
+        for name, there in zip(names, pool.map(lambda name: install(ENVIRONMENTS[name]), names), strict=True):
+            print(f"{name}: installed" if there else ENVIRONMENTS[name].missing, flush=True)
 
 
 if __name__ == "__main__":

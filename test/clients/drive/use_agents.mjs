@@ -1,4 +1,4 @@
-// The OpenAI Agents SDK for JavaScript: `use_agents.mjs plain|stream|websocket FEATURE=URL…`.
+// The OpenAI Agents SDK for JavaScript: `use_agents.mjs MODE/FEATURE=URL…` with the modes plain, stream, websocket.
 
 import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } from "@openai/agents";
 import OpenAI from "openai";

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: `use_agents.py plain|stream|websocket FEATURE=URL…`."""
+"""The OpenAI Agents SDK: `use_agents.py MODE/FEATURE=URL…` with the modes plain, stream, websocket."""
 
 from typing import Any
 

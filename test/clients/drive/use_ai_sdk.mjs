@@ -1,4 +1,4 @@
-// The AI SDK: `use_ai_sdk.mjs openai|open-responses[-stream] FEATURE=URL…`.
+// The AI SDK: `use_ai_sdk.mjs MODE/FEATURE=URL…` with the modes openai, open-responses, and both with -stream.
 
 import { createOpenResponses } from "@ai-sdk/open-responses";
 import { createOpenAI } from "@ai-sdk/openai";

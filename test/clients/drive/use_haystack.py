@@ -1,12 +1,19 @@
-"""Haystack: `use_haystack.py plain|stream FEATURE=URL…`."""
+"""Haystack: `use_haystack.py MODE/FEATURE=URL…` with the modes plain, stream."""
 
+import json
 from typing import Any
 
-from common import main
+from common import DOT, main
 from haystack.components.generators.chat import OpenAIResponsesChatGenerator
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ImageContent
 from haystack.tools import create_tool_from_function
 from haystack.utils import Secret
+from pydantic import BaseModel
+
+
+class City(BaseModel):
+    city: str
+    degrees: int
 
 
 def get_weather(city: str) -> str:
@@ -23,9 +30,20 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         more["tools"] = [create_tool_from_function(get_weather)]
     if feature == "reasoning":
         more["generation_kwargs"] = {"reasoning": {"effort": "low", "summary": "auto"}}
+    if feature == "structured":
+        form = {"type": "json_schema", "name": "City", "schema": City.model_json_schema()}
+        more["generation_kwargs"] = {"text": {"format": form}} if mode == "stream" else {"text_format": City}
     key = Secret.from_token("unused")
     generator = OpenAIResponsesChatGenerator(api_key=key, model="local", api_base_url=f"{url}/v1", **more)
+    if feature == "chain":
+        first = generator.run(messages=[ChatMessage.from_user("One.")])["replies"][0]
+        continued = {"previous_response_id": first.meta["id"]}
+        answer = generator.run(messages=[ChatMessage.from_user("Two.")], generation_kwargs=continued)["replies"][0]
+        return {"text": answer.text}
     messages = [ChatMessage.from_user("How is the weather?")]
+    if feature == "images":
+        dot = ImageContent(base64_image=DOT, mime_type="image/png")
+        messages = [ChatMessage.from_user(content_parts=["Look.", dot])]
     for _ in range(4):
         answer = generator.run(messages=messages)["replies"][0]
         messages.append(answer)
@@ -33,6 +51,9 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
             break
         calls = answer.tool_calls
         messages += [ChatMessage.from_tool(tool_result=get_weather(**call.arguments), origin=call) for call in calls]
+    if feature == "structured":
+        city = City(**json.loads(answer.text))
+        return {"text": f"{city.city} has {city.degrees} degrees."}
     return {"text": answer.text, "deltas": len(pieces)} if mode == "stream" else {"text": answer.text}
 
 

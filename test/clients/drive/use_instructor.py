@@ -1,4 +1,4 @@
-"""instructor: `use_instructor.py plain FEATURE=URL…`."""
+"""instructor: `use_instructor.py MODE/FEATURE=URL…` with the mode plain."""
 
 from typing import Any
 

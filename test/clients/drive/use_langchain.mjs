@@ -1,4 +1,4 @@
-// LangChain for JavaScript: `use_langchain.mjs plain|stream FEATURE=URL…`.
+// LangChain for JavaScript: `use_langchain.mjs MODE/FEATURE=URL…` with the modes plain, stream.
 
 import { HumanMessage, ToolMessage } from "@langchain/core/messages";
 import { tool } from "@langchain/core/tools";
@@ -14,14 +14,15 @@ const get_weather = tool(async ({ city }) => `${city} is sunny`, {
 const City = z.object({ city: z.string(), degrees: z.number() });
 
 async function use(mode, feature, url) {
-  const model = new ChatOpenAI({
+  const settings = {
     model: "local",
     apiKey: "unused",
     configuration: { baseURL: `${url}/v1` },
     useResponsesApi: true,
     maxRetries: 0,
     ...(feature === "reasoning" ? { reasoning: { effort: "low", summary: "auto" } } : {}),
-  });
+  };
+  const model = new ChatOpenAI(settings);
   let deltas = 0;
 
   async function ask(asked, messages, options) {
@@ -50,6 +51,13 @@ async function use(mode, feature, url) {
     const first = await ask(model, [new HumanMessage("One.")]);
     const previous_response_id = first.response_metadata.id;
     return seen(await ask(model, [new HumanMessage("Two.")], { previous_response_id }));
+  }
+  if (feature === "conversation") {
+    const where = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
+    const conversation = (await (await fetch(`${url}/v1/conversations`, where)).json()).id;
+    const inside = new ChatOpenAI({ ...settings, modelKwargs: { conversation } });
+    await ask(inside, [new HumanMessage("One.")]);
+    return seen(await ask(inside, [new HumanMessage("Two.")]));
   }
   const caller = ["tools", "parallel", "reasoning"].includes(feature) ? model.bindTools([get_weather]) : model;
   const messages = [new HumanMessage("How is the weather?")];

@@ -1,4 +1,4 @@
-"""LangChain for Python: `use_langchain.py plain|stream FEATURE=URL…`."""
+"""LangChain for Python: `use_langchain.py MODE/FEATURE=URL…` with the modes plain, stream."""
 
 from typing import Any
 
@@ -43,6 +43,10 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
     if feature == "images":
         parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PIXEL}}]
         return {"text": ask(model, [HumanMessage(parts)]).text}
+    if feature == "conversation":
+        where = {"conversation": model.root_client.conversations.create().id}
+        ask(model.bind(**where), [HumanMessage("One.")])
+        return {"text": ask(model.bind(**where), [HumanMessage("Two.")]).text}
     if feature == "chain":
         messages: list[Any] = [HumanMessage("One.")]
         messages += [ask(model, messages), HumanMessage("Two.")]

@@ -1,4 +1,7 @@
-"""LiteLLM: `use_litellm.py responses|bridge FEATURE=URL…`, its `responses()` and chat calls that it turns into them."""
+"""LiteLLM: `use_litellm.py MODE/FEATURE=URL…`.
+
+The modes are responses, its `responses()`, and bridge, chat calls that it turns into them.
+"""
 
 import json
 from typing import Any
@@ -40,6 +43,12 @@ def responses(feature: str, where: dict[str, Any]) -> dict[str, Any]:
     if feature == "images":
         parts = [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": PIXEL}]
         return {"text": text_of(ask([{"role": "user", "content": parts}]))}
+    if feature == "conversation":
+        from openai import OpenAI
+
+        conversation = OpenAI(base_url=where["api_base"], api_key="unused").conversations.create().id
+        ask("One.", extra_body={"conversation": conversation})
+        return {"text": text_of(ask("Two.", extra_body={"conversation": conversation}))}
     if feature == "chain":
         return {"text": text_of(ask("Two.", previous_response_id=ask("One.").id))}
     items: list[Any] = [{"role": "user", "content": "How is the weather?"}]

@@ -1,11 +1,19 @@
-"""LlamaIndex: `use_llama_index.py plain|stream FEATURE=URL…`."""
+"""LlamaIndex: `use_llama_index.py MODE/FEATURE=URL…` with the modes plain, stream."""
 
+import base64
 from typing import Any
 
-from common import main
-from llama_index.core.llms import ChatMessage
+from common import DOT, main
+from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAIResponses
+from pydantic import BaseModel
+
+
+class City(BaseModel):
+    city: str
+    degrees: int
 
 
 def get_weather(city: str) -> str:
@@ -14,7 +22,8 @@ def get_weather(city: str) -> str:
 
 
 def use(mode: str, feature: str, url: str) -> dict[str, Any]:
-    model = OpenAIResponses(model="gpt-5.5", api_base=f"{url}/v1", api_key="unused", max_retries=0)
+    more: dict[str, Any] = {"track_previous_responses": True} if feature == "chain" else {}
+    model = OpenAIResponses(model="gpt-5.5", api_base=f"{url}/v1", api_key="unused", max_retries=0, **more)
     messages = [ChatMessage(role="user", content="How is the weather?")]
     if feature in ("tools", "parallel"):
         tool = FunctionTool.from_defaults(get_weather)
@@ -29,6 +38,16 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
                 words = get_weather(**call.tool_kwargs)
                 messages.append(ChatMessage(role="tool", content=words, additional_kwargs=kept))
         return {"text": answer.message.content}
+    if feature == "structured":
+        city = model.structured_predict(City, PromptTemplate("Graz?"))
+        return {"text": f"{city.city} has {city.degrees} degrees."}
+    if feature == "images":
+        blocks = [TextBlock(text="Look."), ImageBlock(image=base64.b64decode(DOT), image_mimetype="image/png")]
+        return {"text": model.chat([ChatMessage(role="user", blocks=blocks)]).message.content}
+    if feature == "chain":
+        messages = [ChatMessage(role="user", content="One.")]
+        messages += [model.chat(messages).message, ChatMessage(role="user", content="Two.")]
+        return {"text": model.chat(messages).message.content}
     if mode == "plain":
         return {"text": model.chat(messages).message.content}
     pieces = [chunk.delta for chunk in model.stream_chat(messages) if chunk.delta]

@@ -1,4 +1,4 @@
-// The OpenAI SDK for Node: `use_openai.mjs plain|stream|websocket FEATURE=URL…`.
+// The OpenAI SDK for Node: `use_openai.mjs MODE/FEATURE=URL…` with the modes plain, stream, websocket.
 
 import OpenAI from "openai";
 import { zodResponsesFunction, zodTextFormat } from "openai/helpers/zod";

@@ -1,10 +1,14 @@
-"""The OpenAI SDK for Python: `use_openai.py plain|stream|websocket FEATURE=URL…`."""
+"""The OpenAI SDK for Python: `use_openai.py MODE/FEATURE=URL…`.
 
+The modes are plain, stream, async, async-stream and websocket.
+"""
+
+import asyncio
 import json
 from typing import Any
 
 from common import PIXEL, main
-from openai import OpenAI, pydantic_function_tool
+from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
 
@@ -22,10 +26,11 @@ TOOLS: list[Any] = [{"type": "function", **function}]
 
 
 class Asker:
-    """Asks in one of three ways and gives the final response."""
+    """Asks in one of five ways and gives the final response."""
 
     def __init__(self, mode: str, client: OpenAI) -> None:
         self.mode, self.client, self.deltas = mode, client, 0
+        self.runner = asyncio.Runner()
         self.socket = client.responses.connect().enter() if mode == "websocket" else None
 
     def ask(self, what: Any, **more: Any) -> Any:
@@ -33,24 +38,36 @@ class Asker:
             return self.over_socket(what, **more)
         if self.mode == "plain":
             return self.client.responses.parse(model="local", input=what, **more)
+        if self.mode.startswith("async"):
+            return self.runner.run(self.in_a_loop(what, **more))
         with self.client.responses.stream(model="local", input=what, **more) as stream:
             for event in stream:
-                self.deltas += event.type == "response.output_text.delta"
-                if event.type == "response.failed" and event.response.error:
-                    raise RuntimeError(event.response.error.message)
+                self.note(event)
             return stream.get_final_response()
+
+    async def in_a_loop(self, what: Any, **more: Any) -> Any:
+        async with AsyncOpenAI(base_url=self.client.base_url, api_key="unused") as client:
+            if self.mode == "async":
+                return await client.responses.parse(model="local", input=what, **more)
+            async with client.responses.stream(model="local", input=what, **more) as stream:
+                async for event in stream:
+                    self.note(event)
+                return await stream.get_final_response()
+
+    def note(self, event: Any) -> None:
+        self.deltas += event.type == "response.output_text.delta"
+        if event.type == "response.failed" and event.response.error:
+            raise RuntimeError(event.response.error.message)
 
     def over_socket(self, what: Any, **more: Any) -> Any:
         assert self.socket is not None
         self.socket.response.create(model="local", input=what, **more)
         for event in self.socket:
-            self.deltas += event.type == "response.output_text.delta"
+            self.note(event)
             if event.type == "response.completed":
                 return event.response
             if event.type == "error":
                 raise RuntimeError(str(event))
-            if event.type == "response.failed" and event.response.error:
-                raise RuntimeError(event.response.error.message)
         raise RuntimeError("the socket was closed before the answer was whole")
 
 
@@ -73,7 +90,7 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
     else:
         answer = asker.ask("Hello.")
     seen: dict[str, Any] = {"text": answer.output_text}
-    if mode != "plain":
+    if mode not in ("plain", "async"):
         seen["deltas"] = asker.deltas
     return seen
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: `use_pydantic_ai.py plain|stream|background FEATURE=URL…`."""
+"""pydantic-ai: `use_pydantic_ai.py MODE/FEATURE=URL…` with the modes plain, stream, background, websocket."""
 
 import asyncio
 from typing import Any
@@ -31,6 +31,8 @@ async def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         settings = OpenAIResponsesModelSettings(**more)
         if mode == "background":
             settings["openai_background"] = True
+        if mode == "websocket":
+            settings["openai_transport"] = "websocket"
         if mode != "stream":
             result = await agent.run(what, model_settings=settings)
             return result.output, str(result.response.provider_response_id), 9

@@ -1,8 +1,9 @@
-"""Strands: `use_strands.py stream FEATURE=URL…`."""
+"""Strands: `use_strands.py MODE/FEATURE=URL…` with the mode stream."""
 
+import base64
 from typing import Any
 
-from common import main
+from common import DOT, main
 from pydantic import BaseModel
 from strands import Agent, tool
 from strands.models.openai_responses import OpenAIResponsesModel
@@ -24,7 +25,9 @@ def get_weather(city: str) -> str:
 
 
 def use(mode: str, feature: str, url: str) -> dict[str, Any]:
-    model = OpenAIResponsesModel(client_args={"base_url": f"{url}/v1", "api_key": "unused"}, model_id="local")
+    model = OpenAIResponsesModel(
+        client_args={"base_url": f"{url}/v1", "api_key": "unused"}, model_id="local", stateful=feature == "chain"
+    )
     pieces: list[str] = []
 
     def heard(**event: Any) -> None:
@@ -32,6 +35,15 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
             pieces.append(event["data"])
 
     agent = Agent(model=model, tools=[get_weather] if feature in ("tools", "parallel") else [], callback_handler=heard)
+    if feature == "structured":
+        city: Any = agent("Graz?", structured_output_model=City).structured_output
+        return {"text": f"{city.city} has {city.degrees} degrees."}
+    if feature == "images":
+        dot = {"format": "png", "source": {"bytes": base64.b64decode(DOT)}}
+        return {"text": str(agent([{"text": "Look."}, {"image": dot}])).strip()}
+    if feature in ("chain", "conversation"):
+        agent("One.")
+        return {"text": str(agent("Two.")).strip()}
     answer = agent("How is the weather?")
     return {"text": str(answer).strip(), "deltas": len(pieces)}
 

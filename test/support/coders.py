@@ -1,0 +1,104 @@
+"""Coding agents for the command line: one prompt, run to its end, in a home and a folder of their own."""
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clients.drive.common import shown
+from clients.drive.environments import ENVIRONMENTS, Environment
+
+from support.driving import Outcome, run
+
+WAYS = ("custom provider", "custom provider, WebSocket", "built-in provider", "LM Studio")
+
+
+class Codex:
+    """Codex.
+
+    Args:
+        folder: Where it may write.
+        way: How it reaches the server, one of `WAYS`.
+    """
+
+    environment = ENVIRONMENTS["codex"]
+
+    def __init__(self, folder: Path, way: str = WAYS[0]) -> None:
+        self.way = way
+        self.home, self.work = folder / "home", folder / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+
+    async def ask(
+        self, url: str, prompt: str, *options: str, model: str = "local", config: str = "", tables: str = ""
+    ) -> Outcome:
+        """What is on the output is what the user reads in the end; the rest is in the errors."""
+        env = {"CODEX_HOME": str(self.home), "HOME": str(self.home)}
+        before: Sequence[str] = ()
+        if self.way.startswith("custom"):
+            text = shown("codex", url)
+            text += "supports_websockets = true\n" if "WebSocket" in self.way else ""
+        elif self.way == "built-in provider":
+            text = shown("codex-built-in", url)
+            env["CODEX_API_KEY"] = "unused"
+        else:
+            text = 'model = "local"\n'
+            before = ("--oss", "--local-provider", "lmstudio", "--model", model)
+            env["CODEX_OSS_BASE_URL"] = f"{url}/v1"
+        text = config + "\n" + text.replace('model = "local"', f'model = "{model}"') + "\n"
+        (self.home / "config.toml").write_text(text + tables)
+        exact = ("exec", *before, "--skip-git-repo-check", "--sandbox", "danger-full-access", *options, prompt)
+        return await run([self.environment.program("codex"), *exact], env=env, cwd=self.work, seconds=120)
+
+    async def resume(self, prompt: str) -> Outcome:
+        """The next turn of the last session."""
+        command = (self.environment.program("codex"), "exec", "resume", "--last", "--skip-git-repo-check", prompt)
+        env = {"CODEX_HOME": str(self.home), "HOME": str(self.home), "CODEX_API_KEY": "unused"}
+        return await run(command, env=env, cwd=self.work, seconds=120)
+
+
+async def pi(url: str, folder: Path, prompt: str, *options: str, seconds: float = 90) -> Outcome:
+    """One prompt to pi, with the server in its `models.json`."""
+    environment = ENVIRONMENTS["pi"]
+    agent = folder / "agent"
+    agent.mkdir(exist_ok=True)
+    (agent / "models.json").write_text(shown("pi", url))
+    env = {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(folder), "PI_OFFLINE": "1"}
+    command = [environment.interpreter, environment.program("pi"), "--print", "--model", "mellea/local"]
+    return await run([*command, *options, prompt], env=env, cwd=folder, seconds=seconds)
+
+
+async def opencode(url: str, folder: Path, prompt: str, *options: str, seconds: float = 90) -> Outcome:
+    """One prompt to OpenCode, with the server as a provider in its configuration."""
+    settings = {"share": "disabled", "autoupdate": False, "permission": "allow"}
+    (folder / "opencode.json").write_text(json.dumps(json.loads(shown("opencode", url)) | settings))
+    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+    env = {"HOME": str(folder), "OPENCODE_DISABLE_MODELS_FETCH": "1", **homes}
+    command = [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task"]
+    return await run([*command, *options, prompt], env=env, cwd=folder, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Coder:
+    """One of those that differ only in what is typed.
+
+    Args:
+        environment: What `environments.py` installs for it.
+        ask: Runs one prompt: `ask(url, folder, prompt, *options)`.
+        shell: The name of its tool that runs commands.
+        resumed: The options with which it goes on with its last session.
+        picture: The options that send `dot.png` along.
+    """
+
+    environment: Environment
+    ask: Callable[..., Coroutine[Any, Any, Outcome]]
+    shell: str
+    resumed: tuple[str, ...]
+    picture: tuple[str, ...]
+
+
+CODERS = {
+    "pi": Coder(ENVIRONMENTS["pi"], pi, "bash", ("--continue",), ("@dot.png",)),
+    "OpenCode": Coder(ENVIRONMENTS["opencode"], opencode, "bash", ("--continue",), ("--file=dot.png", "--")),
+}
