@@ -122,7 +122,8 @@ def serve(
             "trust_remote_code",
             "--trust-remote-code",
             panel=MODEL,
-            help="Run Python code that the model brings along. Without it only architectures that transformers knows.",
+            help="Run Python code that the model brings along, and read weights that are pickles. Without it only "
+            "architectures that transformers knows, and safetensors.",
         ),
     ] = DEFAULT.trust_remote_code,
     host: Annotated[str, _option("host", panel=ADDRESS, metavar="HOST", help="Address to listen on.")] = DEFAULT.host,
@@ -325,8 +326,8 @@ def serve(
             panel=ADDRESS,
             metavar="KEY",
             show_default="none",
-            help="A key that may use the server, or `NAME=KEY`; repeatable. Each key sees only its own responses. "
-            "Without any, everybody who reaches the address may use it.",
+            help="A key that may use the server, or `NAME=KEY`; repeatable. Each name sees only its own responses, and "
+            "so does each key without one. Without any, everybody who reaches the address may use it.",
         ),
     ] = None,
     cors_origins: Annotated[
@@ -368,6 +369,17 @@ def serve(
             "--strict-replay",
             panel=PROTOCOL,
             help="Answer 400 to sealed reasoning that cannot be opened. Without it such reasoning is left out.",
+    api_key_file: Annotated[
+        str | None,
+        _option(
+            "api_key_file",
+            panel=ADDRESS,
+            metavar="FILE",
+            show_default="none",
+            help="File with more of these, one on each line; `#` begins a comment. Unlike options, it is not in the "
+            "machine's list of processes.",
+        ),
+    ] = DEFAULT.api_key_file,
         ),
     ] = DEFAULT.strict_replay,
     log_bodies: Annotated[
@@ -447,3 +459,5 @@ def serve(
     from mellea_responses.server import run
 
     run(settings)
+        api_key_file=api_key_file,
+        allow_remote_images=allow_remote_images,

@@ -20,12 +20,17 @@ import uvicorn
 from mellea_responses.access import RawHandler, access
 from mellea_responses.http.app import create_app
 from mellea_responses.http.security import is_loopback
+from mellea_responses.http.connections import protocols
+from mellea_responses.http.keys import KeyProblem, read_entries, warnings
+from mellea_responses.http.origins import OriginProblem
 from mellea_responses.http.upgrades import http_protocol
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
 from mellea_responses.settings import Settings
 from mellea_responses.telemetry import missing
 
+logger = logging.getLogger("mellea_responses.server")
+MOST_DESCRIPTORS = 65_536  # programs that close every possible descriptor would take long over more
 LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
 
 
@@ -58,11 +63,7 @@ def run(settings: Settings) -> None:
         SystemExit: the program cannot be loaded or the address cannot be bound; one line says why.
     """
     configure_logging()
-    if not is_loopback(settings.host) and not settings.no_auth and not settings.api_keys:
-        _refuse(
-            f"{settings.host} can be reached from outside and nobody would need a key: "
-            "add --api-key KEY, or --no-auth if you mean it."
-        )
+    _check_access(settings)
     if (lack := missing(settings)) is not None:
         _refuse(lack)
     try:
@@ -70,7 +71,10 @@ def run(settings: Settings) -> None:
     except LoadError as exc:
         _refuse(str(exc))
     sock = _bind(settings)
-    app = create_app(program, settings)
+    try:
+        app = create_app(program, settings)
+    except (OriginProblem, KeyProblem) as exc:
+        _refuse(str(exc))
     config = uvicorn.Config(
         app,
         http=http_protocol(),
@@ -88,6 +92,36 @@ def run(settings: Settings) -> None:
         server.run(sockets=[sock])
     finally:
         _leave()
+
+
+def _check_access(settings: Settings) -> None:
+    """Refuses to start with keys that cannot be used, or open to other machines without any."""
+    try:
+        entries = read_entries(settings.api_keys, settings.api_key_file)
+    except KeyProblem as exc:
+        _refuse(str(exc))
+    if not is_loopback(settings.host) and not settings.no_auth and not entries:
+        _refuse(
+            f"{settings.host} can be reached from outside and nobody would need a key: "
+            "add --api-key KEY, or --no-auth if you mean it."
+        )
+    for warning in warnings(entries, settings.api_key_file):
+        logger.warning(warning)
+
+
+def _descriptors() -> int | None:
+    """How many descriptors the process may have, after asking for as many as it may ask for."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def load(settings: Settings) -> Program:

@@ -1,6 +1,6 @@
 """Every option of the server, in one frozen object. The command line fills it; docs/options.md explains it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         strict_replay: Refuse sealed reasoning that cannot be opened instead of leaving it out.
     """
 
+        api_key_file: File with more of them, one on each line.
+        allow_remote_images: Fetch pictures that a request names by their web address, through a guard.
     program: str | None = None
     model: str | None = None
     device: str = "auto"
@@ -89,3 +91,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[str, ...] = ()
     seal_key: str | None = None
     strict_replay: bool = False
+    api_key_file: str | None = None
+    allow_remote_images: bool = False
+
+    def __repr__(self) -> str:
+        """What differs from the defaults. Keys are only counted: settings end up in logs and tracebacks."""
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The same for rich, which draws tracebacks."""
+        changed = [field.name for field in msgspec.structs.fields(self) if getattr(self, field.name) != field.default]
+        return [(name, len(self.api_keys) if name == "api_keys" else getattr(self, name)) for name in changed]

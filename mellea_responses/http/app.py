@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from litestar import Litestar
-from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
@@ -23,22 +22,25 @@ from mellea_responses.telemetry import Tracing
 
 
 class Application(Litestar):
-    """Litestar, with the shortest way to the one route that every turn takes."""
+    """Litestar behind the doors, with the shortest way to the one route that every turn takes."""
 
-    creation: CreateRoute | None = None
+    creation: CreateRoute
+    doors: Doors
     tracing: Tracing | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One connection."""
-        if self.tracing is None or scope["type"] == "lifespan":
-            await self._answer(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+        elif self.tracing is None:
+            await self.doors(scope, receive, send)
         else:
             with self.tracing.caller(scope["headers"]):
-                await self._answer(scope, receive, send)
+                await self.doors(scope, receive, send)
 
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        hot = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in CREATE_PATHS
-        if hot and self.creation is not None:
+    async def inside(self, scope: Any, receive: Any, send: Any) -> None:
+        """One connection that may enter."""
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in CREATE_PATHS:
             await self.creation.answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
@@ -68,8 +70,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         finally:
             await service.close()
 
-    judge = Judge(settings)
-    creation = CreateRoute(service, judge)
+    creation = CreateRoute(service)
     app = Application(
         [
             responses.create,
@@ -94,8 +95,6 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
             "creation": Provide(lambda: creation, sync_to_thread=False),
         },
         exception_handlers={Exception: handle},
-        middleware=[lambda app: Doors(app, judge)],
-        cors_config=CORSConfig(allow_origins=list(settings.cors_origins)) if settings.cors_origins else None,
         lifespan=[lifespan],
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
@@ -103,6 +102,5 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
     )
     app.state.service = service
     app.tracing = service.observer.tracing if service.observer is not None else None
-    if not settings.cors_origins:  # the framework adds the headers that pages of other origins need
-        app.creation = creation
+    app.creation, app.doors = creation, Doors(app.inside, Judge(settings))
     return app

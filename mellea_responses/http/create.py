@@ -2,8 +2,8 @@
 
 The one route that every turn takes. Building the framework's request, resolving its parameters and building its
 response cost nearly half the CPU of a plain answer (docs/performance.md), so the application calls this directly; the
-same judge, body, errors and headers as every other route, by the same functions. It is registered with the framework
-too, which knows the route, its methods and its origins.
+same body, errors and headers as every other route, by the same functions. It is registered with the framework too,
+which knows the route and its methods.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from mellea_responses.http import sse
 from mellea_responses.http.body import check_json, inflate
 from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
 from mellea_responses.http.paths import paths
-from mellea_responses.http.security import Judge
 from mellea_responses.http.unsupported import unsupported
 from mellea_responses.ids import new_id
 from mellea_responses.runs import Run
@@ -41,11 +40,10 @@ class CreateRoute:
 
     Args:
         service: What answers.
-        judge: Who may enter.
     """
 
-    def __init__(self, service: Service, judge: Judge) -> None:
-        self._service, self._judge = service, judge
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as an ASGI application."""
@@ -53,8 +51,7 @@ class CreateRoute:
         stamp = (REQUEST_ID.encode(), request_id.encode())
         started = False
         try:
-            owner = self._judge.owner(scope)
-            run = await self._start(scope, receive, owner, request_id)
+            run = await self._start(scope, receive, scope["state"]["owner"], request_id)
             if run is None:
                 return
             headers = [stamp]

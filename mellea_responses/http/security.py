@@ -2,21 +2,33 @@
 
 import hashlib
 import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Send
 
-from mellea_responses.errors import ApiError, Forbidden, UpgradeRequired
-from mellea_responses.http.errors import encode_error
-from mellea_responses.http.keys import NO_OWNER, Keys
+from mellea_responses.errors import ApiError, Forbidden, InvalidRequest, NotFound, UpgradeRequired
+from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.http.keys import NO_OWNER, Keys, read_entries
+from mellea_responses.http.origins import Headers, Origins, Told, granting, preflight
+from mellea_responses.ids import new_id
 from mellea_responses.settings import Settings
 
 OPEN = frozenset({"/health", "/ready"})
 """Routes that need no key: they tell a supervisor that the process lives."""
+MAX_PATH = 2048
+MAX_QUERY = 4096
+"""Bytes; the router remembers what it was asked for, so that must be small."""
 
 _LOCAL_NAMES = frozenset({"localhost"})
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/\s]+))(?::\d{1,5})?")
+_TOLD = frozenset(
+    {b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key"}
+    | {b"access-control-request-" + what for what in (b"method", b"headers", b"private-network")}
+)
 
 
 @lru_cache(64)
@@ -31,11 +43,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The name in a `Host` header, without its port and in small letters."""
-    header = header.lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] if ":" in header else header
+    """The name in a `Host` header, without its port and in small letters; empty if it is written wrongly."""
+    match = _HOST.fullmatch(header.lower())
+    return (match[1] or match[2].removesuffix(".")) if match else ""
 
 
 def owner_secret(settings: Settings) -> bytes | None:
@@ -50,47 +60,53 @@ class Judge:
 
     Args:
         settings: Address, keys and origins.
+
+    Raises:
+        KeyProblem: the keys cannot be used.
+        OriginProblem: an origin is written wrongly.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._keys = Keys(settings.api_keys, owner_secret(settings))
+        self._keys = Keys(read_entries(settings.api_keys, settings.api_key_file), owner_secret(settings))
         self._loopback = is_loopback(settings.host)
-        self._origins = frozenset(settings.cors_origins)
+        self._origins = Origins(settings.cors_origins, is_loopback if self._loopback else None)
         self._websocket = settings.websocket
 
-    def owner(self, scope: Scope) -> str:
-        """The owner of an HTTP request.
+    def visitor(self, scope: Any, told: Told) -> bytes | None:
+        """The origin of a page that the owner named, None for everybody else who may come near.
 
         Raises:
-            Forbidden: it was not meant for this machine.
-            Unauthorized: it carries no key of ours.
+            ApiError: the request was not meant for this machine, or comes from a page that may not use it.
         """
-        hosts = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
-        if self._loopback and not all(is_loopback(host_name(host)) for host in hosts):
+        hosts = told.get(b"host", ())
+        if self._loopback and not all(is_loopback(host_name(host.decode("latin-1"))) for host in hosts):
             raise Forbidden("This server answers only to requests for this machine (Host: 127.0.0.1 or localhost).")
-        if not self._keys or scope["path"] in OPEN:
-            return NO_OWNER
-        return self._keys.owner(_header(scope, b"authorization"))
+        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
+            raise InvalidRequest("A request needs one Host header.")
+        origin = self._origins.check(scope.get("method"), told)
+        if len(scope["path"]) > MAX_PATH:
+            raise NotFound("There is no route with so long a path.", code="route_not_found")
+        if len(scope["query_string"]) > MAX_QUERY:
+            raise InvalidRequest(f"The query is longer than {MAX_QUERY} bytes.")
+        return origin
 
-    def owner_of_socket(self, scope: Scope) -> str:
-        """The same for an upgrade to a WebSocket, which a page may ask for without a preflight.
+    def owner(self, scope: Any, told: Told) -> str:
+        """Whose request it is.
 
         Raises:
-            UpgradeRequired: WebSockets are switched off.
+            Unauthorized: it carries no key of ours.
+            UpgradeRequired: it asks for a WebSocket, and these are switched off.
         """
-        owner = self.owner(scope)
-        if not self._websocket:
+        owner = NO_OWNER
+        if self._keys and scope["path"] not in OPEN:
+            owner = self._keys.owner(_keys_in(told))
+        if scope["type"] == "websocket" and not self._websocket:
             raise UpgradeRequired("This server offers no WebSockets; use HTTP.")
-        origin = _header(scope, b"origin")
-        if origin is not None and origin not in self._origins:
-            name = urlsplit(origin).hostname or ""
-            if not (self._loopback and is_loopback(name)):
-                raise Forbidden("Pages of this origin may not connect; name it with --cors-origin.")
         return owner
 
 
 class Doors:
-    """The judge before every route of the framework.
+    """The judge before everything, routes or not.
 
     Args:
         app: What lies behind.
@@ -100,30 +116,55 @@ class Doors:
     def __init__(self, app: ASGIApp, judge: Judge) -> None:
         self._app, self._judge = app, judge
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes on what may enter; refuses an upgrade in words, where the server can."""
-        kind: str = scope["type"]
-        if kind == "http":
-            scope["state"]["owner"] = self._judge.owner(scope)
-        elif kind == "websocket":
-            try:
-                scope["state"]["owner"] = self._judge.owner_of_socket(scope)
-            except ApiError as error:
-                await _refuse_upgrade(scope, send, error)
-                return
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Passes on what may enter, with its owner; refuses the rest in words."""
+        told = _told(scope["headers"])
+        try:
+            origin = self._judge.visitor(scope, told)
+            if origin is not None and scope["type"] == "http":
+                if scope["method"] == "OPTIONS" and b"access-control-request-method" in told:
+                    await _send(send, 204, b"", preflight(origin, told))
+                    return
+                send = granting(send, origin)
+            scope.setdefault("state", {})["owner"] = self._judge.owner(scope, told)
+        except ApiError as error:
+            await _refuse(scope, send, error)
+            return
         await self._app(scope, receive, send)
 
 
-async def _refuse_upgrade(scope: Scope, send: Send, error: ApiError) -> None:
-    if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": 1008, "reason": error.code})
-        return
-    body = encode_error(error)
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+def _told(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    told: dict[bytes, list[bytes]] = {}
+    for key, value in headers:
+        if key in _TOLD:
+            told.setdefault(key, []).append(value)
+    return told
+
+
+def _keys_in(told: Told) -> Iterator[bytes]:
+    """The keys a request carries: as a bearer token, or else by a header of its own."""
+    tokens: Sequence[bytes] = told.get(b"authorization", ())
+    for token in tokens:
+        scheme, _, key = token.partition(b" ")
+        yield key.strip() if scheme.lower() == b"bearer" else b""
+    if not tokens:
+        yield from told.get(b"api-key") or told.get(b"x-api-key") or ()
+
+
+async def _refuse(scope: Any, send: Send, error: ApiError) -> None:
+    """An error before the framework; to an upgrade in words where the server can, else by closing."""
+    kind, extensions = "http", scope.get("extensions") or {}
+    if scope["type"] == "websocket":
+        if "websocket.http.response" not in extensions:
+            await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+            return
+        kind = "websocket.http"
+    headers = {"content-type": "application/json", REQUEST_ID: new_id("req"), **error_headers(error)}
     pairs = [(key.encode(), value.encode()) for key, value in headers.items()]
-    await send({"type": "websocket.http.response.start", "status": error.status, "headers": pairs})
-    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
+    await _send(send, error.status, encode_error(error), pairs, kind)
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+async def _send(send: Send, status: int, body: bytes, headers: Headers, kind: str = "http") -> None:
+    length = [(b"content-length", b"%d" % len(body))] if status != 204 else []
+    await send({"type": f"{kind}.response.start", "status": status, "headers": [*length, *headers]})  # type: ignore[misc,arg-type]  # one of two kinds
+    await send({"type": f"{kind}.response.body", "body": body, "more_body": False})  # type: ignore[misc,arg-type]  # likewise

@@ -38,14 +38,15 @@ PINNED: dict[tuple[str, int], int] = {
     ("50-ignored-options-are-not-silent", 1): 200,
     # Arguments are the model's own words and may be broken; the program sees them as they are.
     ("52-string-arguments-for-a-mapping-template", 1): 200,
-    # No CORS unless the owner names an origin: OPTIONS tells the methods and permits nothing.
-    ("59-foreign-pages-cannot-drive-it", 0): 204,
-    ("59-foreign-pages-cannot-drive-it", 1): 415,
+    # A page of an origin that the owner did not name may not even ask.
+    ("59-foreign-pages-cannot-drive-it", 0): 403,
+    ("59-foreign-pages-cannot-drive-it", 1): 403,
     ("59-foreign-pages-cannot-drive-it", 2): 403,
     ("60-every-route-needs-the-key", 4): 401,
     ("60-every-route-needs-the-key", 5): 401,
-    ("60-every-route-needs-the-key", 7): 404,
-    ("60-every-route-needs-the-key", 8): 404,
+    # The key comes before the question whether there is such a route.
+    ("60-every-route-needs-the-key", 7): 401,
+    ("60-every-route-needs-the-key", 8): 401,
     # A program has no context window of its own.
     ("61-body-sizes", 0): 200,
     ("61-body-sizes", 1): 200,
