@@ -193,12 +193,22 @@ def commands(*names: str, answer: Path | None = None) -> dict[str, list[str]]:
     return {name: ["-m", "benchmarks.http_apps", name, *file] for name in names}
 
 
+def protocols(name: str) -> dict[str, Any]:
+    """As our command has them; the references have uvicorn's own."""
+    if name in REFERENCES:
+        return {"http": "httptools"}
+    from mellea_responses.http.connections import protocols
+    from mellea_responses.settings import Settings
+
+    return protocols(Settings())
+
+
 def main() -> None:
     app = application(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
     sock = socket.create_server(("127.0.0.1", 0))
     quiet: Any = {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
     # Connections stay open while the others have their round.
-    config = uvicorn.Config(app, loop="uvloop", http="httptools", timeout_keep_alive=120, **quiet)
+    config = uvicorn.Config(app, loop="uvloop", timeout_keep_alive=120, **protocols(sys.argv[1]), **quiet)
     print("http://{}:{}".format(*sock.getsockname()), flush=True)
     uvicorn.Server(config).run(sockets=[sock])
 

@@ -271,6 +271,18 @@ def serve(
             help="How long a program's `check()` may take before its request is refused.",
         ),
     ] = DEFAULT.check_timeout,
+    header_timeout: Annotated[
+            "header_timeout",
+    ] = DEFAULT.header_timeout,
+    body_timeout: Annotated[
+            "body_timeout",
+    ] = DEFAULT.body_timeout,
+    write_timeout: Annotated[
+            "write_timeout",
+    ] = DEFAULT.write_timeout,
+    max_connections: Annotated[
+            "max_connections",
+    ] = DEFAULT.max_connections,
     reasoning: Annotated[
         Literal["auto", "hidden"],
         _option(
@@ -461,3 +473,7 @@ def serve(
     run(settings)
         api_key_file=api_key_file,
         allow_remote_images=allow_remote_images,
+        header_timeout=header_timeout,
+        body_timeout=body_timeout,
+        write_timeout=write_timeout,
+        max_connections=max_connections,

@@ -9,11 +9,13 @@ ApiError                          500  server_error
 ├── NotFound                      404  not_found_error         not_found
 │   └── ModelNotFound             404                          model_not_found
 ├── MethodNotAllowed              405  invalid_request_error   method_not_allowed
+├── RequestTimeout                408  invalid_request_error   request_timeout
 ├── Conflict                      409  invalid_request_error   conflict
 ├── ContentTooLarge               413  invalid_request_error   content_too_large
 ├── UnsupportedMediaType          415  invalid_request_error   unsupported_media_type
 ├── UpgradeRequired               426  invalid_request_error   websocket_not_offered
 ├── Busy                          429  rate_limit_error        server_busy
+├── HeadersTooLarge               431  invalid_request_error   headers_too_large
 ├── ModelFailed                   500  model_error             model_error
 │   ├── ToolChoiceViolated        500                          tool_choice_violated
 │   ├── InvalidToolCall           500                          invalid_tool_call
@@ -118,6 +120,12 @@ class MethodNotAllowed(ApiError):
     status, type, default_code = 405, "invalid_request_error", "method_not_allowed"
 
 
+class RequestTimeout(ApiError):
+    """The request did not become whole in time."""
+
+    status, type, default_code = 408, "invalid_request_error", "request_timeout"
+
+
 class Conflict(ApiError):
     """Someone else changes the same thing right now."""
 
@@ -147,6 +155,12 @@ class Busy(ApiError):
 
     status, type, default_code = 429, "rate_limit_error", "server_busy"
     headers: ClassVar[dict[str, str]] = {"retry-after": "2"}
+
+
+class HeadersTooLarge(ApiError):
+    """The request has too many headers, or too large ones."""
+
+    status, type, default_code = 431, "invalid_request_error", "headers_too_large"
 
 
 class ModelFailed(ApiError):

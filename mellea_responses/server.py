@@ -6,6 +6,7 @@ cannot be killed; the process does not wait for them.
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import socket
@@ -77,7 +78,7 @@ def run(settings: Settings) -> None:
         _refuse(str(exc))
     config = uvicorn.Config(
         app,
-        http=http_protocol(),
+        **protocols(settings, _descriptors()),
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -36,6 +36,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout: Seconds a program may stay silent; 0 waits for ever.
         run_timeout: Seconds an answer may take in all; 0 sets no limit.
         check_timeout: Seconds a program's `check()` may take.
+        header_timeout: Seconds a connection may take until its first request's headers, or a next one's, are whole.
+        body_timeout: Seconds in each of which on the average 1 KiB of an unfinished body must come.
+        write_timeout: Seconds a client may read nothing of what waits for it.
+        max_connections: Connections at the same time; None takes what the process may open, less a reserve.
         reasoning: `auto` shows reasoning as the client asks; `hidden` never shows it.
         unsupported_tools: What to do with hosted tools nobody here can run: leave them out, or answer 400.
         ping_seconds: Silence on a stream after which a comment keeps the connection open.
@@ -78,6 +82,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     step_timeout: float = 600
     run_timeout: float = 0
     check_timeout: float = 30
+    header_timeout: float = 10
+    body_timeout: float = 30
+    write_timeout: float = 60
+    max_connections: int | None = None
     reasoning: Literal["auto", "hidden"] = "auto"
     unsupported_tools: Literal["drop", "reject"] = "drop"
     ping_seconds: float = 10

@@ -9,8 +9,9 @@ from mellea_responses.http.schemas import ref
 Json = dict[str, Any]
 
 KINDS: tuple[type[ApiError], ...] = (
-    errors.InvalidRequest, errors.Unauthorized, errors.Forbidden, errors.NotFound, errors.Conflict,
-    errors.ContentTooLarge, errors.UnsupportedMediaType, errors.Busy, ApiError, errors.Draining,
+    errors.InvalidRequest, errors.Unauthorized, errors.Forbidden, errors.NotFound, errors.RequestTimeout,
+    errors.Conflict, errors.ContentTooLarge, errors.UnsupportedMediaType, errors.Busy, errors.HeadersTooLarge, ApiError,
+    errors.Draining,
 )  # fmt: skip
 """One kind of failure for each status."""
 
@@ -42,7 +43,7 @@ def operation(
 ) -> Json:
     """One operation; `optional`: its body may be left out, `keyless`: nobody asks for a key."""
     made: Json = {"operationId": name, "summary": summary}
-    always = {errors.Forbidden, ApiError}
+    always = {errors.Forbidden, errors.HeadersTooLarge, ApiError}
     if keyless:
         made["security"] = [{}]
     else:

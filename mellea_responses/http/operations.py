@@ -8,7 +8,7 @@ from mellea_responses.http.schemas import ref
 
 Json = dict[str, Any]
 
-BODY = (errors.InvalidRequest, errors.ContentTooLarge, errors.UnsupportedMediaType)
+BODY = (errors.InvalidRequest, errors.RequestTimeout, errors.ContentTooLarge, errors.UnsupportedMediaType)
 MAKING = (*BODY, errors.NotFound, errors.Conflict, errors.Busy, errors.Draining)
 READING = (errors.InvalidRequest, errors.NotFound)
 

@@ -4,7 +4,6 @@ Java's own client makes one with every plain request. A parser that takes it for
 """
 
 import re
-from typing import Any
 
 _OFFER = re.compile(rb"\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)", re.IGNORECASE)
 
@@ -15,17 +14,3 @@ def without_offer(data: bytes) -> bytes:
         return data
     head, end, rest = data.partition(b"\r\n\r\n")
     return _OFFER.sub(b"", head + b"\r\n")[:-2] + end + rest
-
-
-def http_protocol() -> Any:
-    """What uvicorn is to speak HTTP with."""
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    except ImportError:  # its other parser, written in Python, keeps the body
-        return "auto"
-
-    class Protocol(HttpToolsProtocol):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(without_offer(data))
-
-    return Protocol

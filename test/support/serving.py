@@ -5,6 +5,7 @@ Timing, joined writes and disconnects only show on a socket: test clients buffer
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ import uvicorn
 from litestar import Litestar
 
 from mellea_responses.http.app import create_app
-from mellea_responses.http.upgrades import http_protocol
+from mellea_responses.http.connections import protocols
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
 
@@ -36,7 +37,10 @@ def build_app(program: Any, **settings: Any) -> Litestar:
 async def running(app: Litestar) -> AsyncIterator[str]:
     """The address of a server for `app`; leaving the block stops it and waits until it has stopped."""
     sock = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=http_protocol(), log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    service = getattr(getattr(app, "state", None), "service", None)
+    settings = service.settings if service is not None else Settings()
+    quiet: Any = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
+    config = uvicorn.Config(app, **protocols(settings), **quiet)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
@@ -75,8 +79,18 @@ class Process:
 
 
 @asynccontextmanager
-async def process(program: Path, *options: str, env: dict[str, str] | None = None) -> AsyncIterator[Process]:
-    """`python -m mellea_responses serve PROGRAM --port 0 …`; killed at the end if it is still there."""
+async def process(
+    program: Path, *options: str, env: dict[str, str] | None = None, descriptors: tuple[int, int] | None = None
+) -> AsyncIterator[Process]:
+    """`python -m mellea_responses serve PROGRAM --port 0 …`; killed at the end if it is still there.
+
+    `descriptors` are its soft and hard limits of open files and sockets.
+    """
+
+    def limit() -> None:
+        if descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+
     arguments = ["-m", "mellea_responses", "serve", str(program), "--port", "0", *options]
     paths = [str(ROOT), str(ROOT / "test"), os.environ.get("PYTHONPATH", "")]
     started = await asyncio.create_subprocess_exec(
@@ -85,6 +99,7 @@ async def process(program: Path, *options: str, env: dict[str, str] | None = Non
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1", **(env or {})},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        preexec_fn=limit,
     )
     log: list[str] = []
     reading: asyncio.Task[None] | None = None

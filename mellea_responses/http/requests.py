@@ -1,0 +1,126 @@
+"""HTTP connections that are watched: what never becomes a request is answered here, in the shape of every error."""
+
+from enum import Enum
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mellea_responses.errors import ApiError, Busy, HeadersTooLarge, InvalidRequest, RequestTimeout
+from mellea_responses.http.upgrades import without_offer
+from mellea_responses.http.watch import Reader, Sender, Watch, answer
+
+MAX_HEADERS = 128
+MAX_HEAD = 64 * 1024
+"""Bytes of a request's line and headers."""
+
+
+class Stage(Enum):
+    """What the connection waits for."""
+
+    HEAD = "the rest of a request's line and headers"
+    BODY = "the rest of its body"
+    REST = "the next request"
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection under watch."""
+
+    watch: ClassVar[Watch]
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._reader, self._sender = Reader(self.watch), Sender(self.watch)
+        self._refusal: ApiError | None = None
+        self._fresh, self._heard = True, False  # no request has come, not one byte has
+        self._enter(Stage.HEAD)
+        if self.watch.room():
+            self.watch.add(self, fresh=True)
+        else:
+            self.refuse(Busy("The server has as many connections as it may have. Try again shortly."))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.watch.drop(self)
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._reader.moved()
+        super().resume_writing()
+
+    def handle_websocket_upgrade(self) -> None:
+        self.watch.drop(self)  # the socket's own protocol takes over
+        super().handle_websocket_upgrade()
+
+    def data_received(self, data: bytes) -> None:
+        if self._stage is not Stage.BODY:
+            self._heard = True
+            if self._stage is Stage.REST:
+                self._enter(Stage.HEAD)
+            self._sender.got += len(data)
+            if self._sender.got > MAX_HEAD + len(data):  # what came before already was too much
+                self.refuse(_too_large())
+                return
+        super().data_received(without_offer(data))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._stage is not Stage.HEAD:
+            self._enter(Stage.HEAD)
+
+    def on_headers_complete(self) -> None:
+        if self._fresh:
+            self._fresh = False
+            self.watch.asked(self)
+        if len(self.headers) > MAX_HEADERS or (self._sender.got > MAX_HEAD and self._head_size() > MAX_HEAD):
+            self._refusal = _too_large()
+            raise ValueError  # what the parser passes on as a message it cannot take
+        self._enter(Stage.BODY)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._sender.got += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stage = Stage.REST
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser has met what it cannot take."""
+        self.refuse(self._refusal or InvalidRequest("This is no HTTP request.", code="invalid_http"))
+
+    def refuse(self, error: ApiError) -> None:
+        """Ends the connection, with the error where an answer is still due."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.transport.write(answer(error))
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # nothing the application says may follow
+            cycle.message_event.set()
+        self.transport.close()
+
+    def look(self, now: float) -> None:
+        """Ends the connection of a client that neither reads nor finishes its request."""
+        self._reader.look(self.transport, now)
+        if self.transport.is_closing():
+            return
+        made = self.cycle is not None and not self.cycle.response_complete  # an answer is being made
+        if self.flow.read_paused or (made and self._stage is Stage.HEAD):
+            self._sender.since = now  # it is the server that lets it wait
+        elif self._stage is Stage.HEAD and now - self._sender.since > self.watch.header:
+            if self._heard:
+                self.refuse(RequestTimeout("The request's headers did not come in time."))
+            else:
+                self.transport.close()
+        elif self._stage is Stage.BODY and self._sender.late(now):
+            self.refuse(RequestTimeout("The request's body came too slowly."))
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self._sender.begin(self.loop.time())
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+
+def _too_large() -> HeadersTooLarge:
+    return HeadersTooLarge(f"A request may have {MAX_HEADERS} headers, and {MAX_HEAD} bytes before its body.")
