@@ -206,7 +206,6 @@ def serve(
             help="Answers made at the same time; further requests wait in a line that is fair between keys.",
         ),
     ] = DEFAULT.max_runs,
-    threads: Annotated[
     max_queued: Annotated[
         int,
         _option(
@@ -227,6 +226,7 @@ def serve(
             "code `server_busy`.",
         ),
     ] = DEFAULT.queue_timeout,
+    threads: Annotated[
         int,
         _option(
             "threads",
@@ -272,16 +272,43 @@ def serve(
         ),
     ] = DEFAULT.check_timeout,
     header_timeout: Annotated[
+        float,
+        _seconds(
             "header_timeout",
+            panel=LIMITS,
+            minimum=0.1,
+            help="How long a connection may take until a request's headers are whole before it is closed.",
+        ),
     ] = DEFAULT.header_timeout,
     body_timeout: Annotated[
+        float,
+        _seconds(
             "body_timeout",
+            panel=LIMITS,
+            minimum=0.1,
+            help="How long a body may come with less than 1 KiB a second before the request is a 408.",
+        ),
     ] = DEFAULT.body_timeout,
     write_timeout: Annotated[
+        float,
+        _seconds(
             "write_timeout",
+            panel=LIMITS,
+            minimum=0.1,
+            help="How long a client may read nothing of what waits for it before its connection is closed.",
+        ),
     ] = DEFAULT.write_timeout,
     max_connections: Annotated[
+        int | None,
+        _option(
             "max_connections",
+            panel=LIMITS,
+            metavar="N",
+            min=1,
+            show_default="what the process may open, less a reserve",
+            help="Connections at the same time. One more takes the place of the oldest that has sent no request yet, "
+            "or is refused.",
+        ),
     ] = DEFAULT.max_connections,
     reasoning: Annotated[
         Literal["auto", "hidden"],
@@ -342,6 +369,17 @@ def serve(
             "so does each key without one. Without any, everybody who reaches the address may use it.",
         ),
     ] = None,
+    api_key_file: Annotated[
+        str | None,
+        _option(
+            "api_key_file",
+            panel=ADDRESS,
+            metavar="FILE",
+            show_default="none",
+            help="File with more of these, one on each line; `#` begins a comment. Unlike options, it is not in the "
+            "machine's list of processes.",
+        ),
+    ] = DEFAULT.api_key_file,
     cors_origins: Annotated[
         list[str] | None,
         _option(
@@ -363,6 +401,16 @@ def serve(
             "clients change to HTTP.",
         ),
     ] = DEFAULT.websocket,
+    allow_remote_images: Annotated[
+        bool,
+        _flag(
+            "allow_remote_images",
+            "--allow-remote-images",
+            panel=PROTOCOL,
+            help="Fetch images that requests name by http and https addresses, from public hosts only. Without it such "
+            "an image is a 400.",
+        ),
+    ] = DEFAULT.allow_remote_images,
     seal_key: Annotated[
         str | None,
         _option(
@@ -381,17 +429,6 @@ def serve(
             "--strict-replay",
             panel=PROTOCOL,
             help="Answer 400 to sealed reasoning that cannot be opened. Without it such reasoning is left out.",
-    api_key_file: Annotated[
-        str | None,
-        _option(
-            "api_key_file",
-            panel=ADDRESS,
-            metavar="FILE",
-            show_default="none",
-            help="File with more of these, one on each line; `#` begins a comment. Unlike options, it is not in the "
-            "machine's list of processes.",
-        ),
-    ] = DEFAULT.api_key_file,
         ),
     ] = DEFAULT.strict_replay,
     log_bodies: Annotated[
@@ -446,11 +483,17 @@ def serve(
         max_output_tokens=max_output_tokens,
         max_output_bytes=max_output_bytes,
         max_runs=max_runs,
+        max_queued=max_queued,
+        queue_timeout=queue_timeout,
         threads=threads,
         exclusive=exclusive,
         step_timeout=step_timeout,
         run_timeout=run_timeout,
         check_timeout=check_timeout,
+        header_timeout=header_timeout,
+        body_timeout=body_timeout,
+        write_timeout=write_timeout,
+        max_connections=max_connections,
         reasoning=reasoning,
         unsupported_tools=unsupported_tools,
         ping_seconds=ping_seconds,
@@ -458,12 +501,12 @@ def serve(
         drain_seconds=drain_seconds,
         log_bodies=log_bodies,
         otel=otel,
-        max_queued=max_queued,
-        queue_timeout=queue_timeout,
         metrics=metrics,
         websocket=websocket,
         cors_origins=tuple(cors_origins or ()),
         api_keys=tuple(api_keys or ()),
+        api_key_file=api_key_file,
+        allow_remote_images=allow_remote_images,
         seal_key=seal_key,
         strict_replay=strict_replay,
     )
@@ -471,9 +514,3 @@ def serve(
     from mellea_responses.server import run
 
     run(settings)
-        api_key_file=api_key_file,
-        allow_remote_images=allow_remote_images,
-        header_timeout=header_timeout,
-        body_timeout=body_timeout,
-        write_timeout=write_timeout,
-        max_connections=max_connections,

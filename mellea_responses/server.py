@@ -20,11 +20,10 @@ import uvicorn
 
 from mellea_responses.access import RawHandler, access
 from mellea_responses.http.app import create_app
-from mellea_responses.http.security import is_loopback
 from mellea_responses.http.connections import protocols
 from mellea_responses.http.keys import KeyProblem, read_entries, warnings
 from mellea_responses.http.origins import OriginProblem
-from mellea_responses.http.upgrades import http_protocol
+from mellea_responses.http.security import is_loopback
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
 from mellea_responses.settings import Settings

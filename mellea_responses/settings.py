@@ -51,12 +51,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         websocket: Offer WebSockets on `/v1/responses`; switched off, the upgrade is refused with 426.
         cors_origins: Origins whose pages may use this server from a browser.
         api_keys: Keys that may use this server, each `KEY` or `NAME=KEY`; none: everybody who reaches it may.
+        api_key_file: File with more of them, one on each line.
+        allow_remote_images: Fetch pictures that a request names by their web address, through a guard.
         seal_key: File with the key that seals reasoning and compactions; None makes one that ends with the process.
         strict_replay: Refuse sealed reasoning that cannot be opened instead of leaving it out.
     """
 
-        api_key_file: File with more of them, one on each line.
-        allow_remote_images: Fetch pictures that a request names by their web address, through a guard.
     program: str | None = None
     model: str | None = None
     device: str = "auto"
@@ -75,9 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     max_output_bytes: int = 8 * MIB
     max_runs: int = 1024
-    threads: int = 16
     max_queued: int = 256
     queue_timeout: float = 30
+    threads: int = 16
     exclusive: bool = False
     step_timeout: float = 600
     run_timeout: float = 0
@@ -97,10 +97,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     websocket: bool = True
     cors_origins: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
-    seal_key: str | None = None
-    strict_replay: bool = False
     api_key_file: str | None = None
     allow_remote_images: bool = False
+    seal_key: str | None = None
+    strict_replay: bool = False
 
     def __repr__(self) -> str:
         """What differs from the defaults. Keys are only counted: settings end up in logs and tracebacks."""
