@@ -48,6 +48,10 @@ from mellea_responses.wire.response import (
 Mint = Callable[[str], str]
 """Makes an id for an item of this wire type, or for a `call`."""
 
+# A 400 by its status says that asking again is in vain. In a stream only this code of OpenAI's list says so: coding
+# agents that know it show the message at once, and ask again several times at any other.
+PUBLISHED_CODES = {"invalid_request": "invalid_prompt"}
+
 
 class Builder:
     """One response in the making.
@@ -240,9 +244,10 @@ class Builder:
 
     def _fail(self, said: Fail) -> Iterator[e.Event]:
         yield from self._close_all("incomplete")
-        body = ErrorBody(message=said.message, type=said.error_type, param=said.param, code=said.code)
-        yield e.Error(self._number(), body, code=said.code, message=said.message, param=said.param)
-        yield from self._end("failed", "incomplete", error=ResponseError(said.code, said.message))
+        code = PUBLISHED_CODES.get(said.code, said.code)
+        body = ErrorBody(message=said.message, type=said.error_type, param=said.param, code=code)
+        yield e.Error(self._number(), body, code=code, message=said.message, param=said.param)
+        yield from self._end("failed", "incomplete", error=ResponseError(code, said.message))
 
     def _close_all(self, status: w.Status) -> Iterator[e.Event]:
         self._flow = None

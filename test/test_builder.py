@@ -449,6 +449,13 @@ def test_a_failure_closes_what_is_open_then_says_error_and_failed() -> None:
     assert told.final["error"] == {"code": "boom", "message": "It broke."}
 
 
+def test_a_request_that_is_to_blame_is_named_by_the_code_that_keeps_clients_from_asking_again() -> None:
+    told = tell([Text("a"), Fail("invalid_request", "Not this.", "invalid_request_error", "input")])
+
+    assert (told.events[-2]["error"]["code"], told.events[-2]["code"]) == ("invalid_prompt", "invalid_prompt")
+    assert told.final["error"] == {"code": "invalid_prompt", "message": "Not this."}
+
+
 def test_a_cancelled_response_ends_with_that_status_and_its_words() -> None:
     told = tell([Text("half"), Cancel()])
 
