@@ -78,8 +78,8 @@ def penalise(logits: Tensor, sampling: Sampling, prompt: Iterable[int], counts: 
         New logits of the same shape; the given ones are left alone.
     """
     logits = logits.float().clone()
-    if sampling.repetition_penalty != 1.0 and (seen := sorted(set(prompt) | set(counts))):
-        at = torch.tensor(seen, device=logits.device)
+    if sampling.repetition_penalty != 1.0 and (seen := {*prompt, *counts}):
+        at = torch.tensor(list(seen), device=logits.device)
         values = logits[at]
         factor = sampling.repetition_penalty
         logits[at] = torch.where(values < 0, values * factor, values / factor)

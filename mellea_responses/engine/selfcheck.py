@@ -11,6 +11,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from mellea_responses.engine.attention import use_grouped, use_own
 from mellea_responses.engine.caches import TransformersCaches
 from mellea_responses.engine.model import Model
 
@@ -37,11 +38,12 @@ class Features(msgspec.Struct, frozen=True):
 
 
 def self_check(model: Model) -> Features:
-    """Try out what holds. Takes eight forwards of up to ten tokens."""
+    """Try out what holds. Takes a dozen forwards of up to ten tokens."""
     caches = TransformersCaches()
     words: list[int] = model.tokenizer.encode(_SENTENCE, add_special_tokens=False)
     tokens = (words * 10)[:10]
     try:
+        _choose_attention(model, tokens)
         features = _tried(model, caches, tokens)
     except Exception:
         log.exception("the self-check failed; requests run one at a time through generate()")
@@ -50,6 +52,23 @@ def self_check(model: Model) -> Features:
     if missing:
         log.warning("%s: the self-check switched off %s", model.name, ", ".join(missing))
     return features
+
+
+def _choose_attention(model: Model, tokens: list[int]) -> None:
+    """Our own attention where it gives what transformers' gives, for a whole prompt, several tokens and one."""
+    parts, rough = (tokens[:5], tokens[5:9], tokens[9:]), model.dtype != torch.float32
+
+    def passes() -> list[Tensor]:
+        cache = model.new_cache()
+        return [model.forward(part, cache) for part in parts]
+
+    use_own(model.network)
+    expected = passes()
+    if use_grouped(model.network) and not _holds(
+        lambda: all(_same(ours, theirs, rough) for ours, theirs in zip(passes(), expected, strict=True))
+    ):
+        log.warning("%s: the self-check switched off our own attention", model.name)
+        use_own(model.network)
 
 
 def _tried(model: Model, caches: TransformersCaches, tokens: list[int]) -> Features:
@@ -74,7 +93,7 @@ def _holds(claim: Callable[[], bool]) -> bool:
     try:
         return claim()
     except Exception:
-        log.info("cropping a cache failed", exc_info=True)
+        log.info("trying it out failed", exc_info=True)
         return False
 
 
