@@ -14,6 +14,7 @@ from marked import ROOT, main
 
 from mellea_responses import turn
 from mellea_responses.errors import ApiError
+from mellea_responses.media import limits
 
 
 def error_classes(root: type[ApiError] = ApiError) -> Iterator[type[ApiError]]:
@@ -66,6 +67,24 @@ def steps() -> str:
     return "\n".join(rows)
 
 
+def media() -> str:
+    """What of pictures and files is read, at most."""
+    mib = limits.MIB
+    rows = [
+        ("Pictures and files in a request", f"{limits.PARTS}"),
+        ("A picture", f"{limits.IMAGE_BYTES // mib} MiB and {limits.IMAGE_PIXELS:,} pixels"),
+        ("All pictures of a request", f"{limits.REQUEST_PIXELS:,} pixels"),
+        ("A file", f"{limits.FILE_BYTES // mib} MiB"),
+        ("All files of a request", f"{limits.FILE_CHARACTERS:,} characters of text"),
+        ("All PDFs of a request", f"{limits.PDF_PAGES:,} pages and {limits.PDF_SECONDS:g} s"),
+        ("The process that reads a PDF", f"{limits.PDF_CPU_SECONDS} s of CPU and {limits.PDF_MEMORY // mib} MiB"),
+        ("A picture that is fetched", f"{limits.FETCH_SECONDS:g} s with up to {limits.FETCH_REDIRECTS} redirects"),
+        ("All pictures fetched for a request", f"{limits.FETCH_PARTS}, with {limits.FETCH_BYTES // mib} MiB together"),
+        ("What was read, kept for the next turns", f"{limits.CACHE_BYTES // mib} MiB, for `--response-ttl` seconds"),
+    ]
+    return "\n".join(["| What | At most |", "| --- | --- |", *(f"| {what} | {most} |" for what, most in rows)])
+
+
 def written(step: Any) -> str:
     """How a step is written down, defaults included."""
     fields = [
@@ -87,6 +106,7 @@ if __name__ == "__main__":
         {
             ("docs/errors.md", "errors"): errors(),
             ("docs/errors.md", "special codes"): special_codes(),
+            ("docs/files.md", "limits"): media(),
             ("docs/programs.md", "steps"): steps(),
         },
         "docs/tables.py",

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from mellea_responses.errors import Conflict, InvalidRequest, NotFound
 from mellea_responses.ids import new_id
 from mellea_responses.links import essence
+from mellea_responses.media.parts import check_media
 from mellea_responses.normalize.items import Reference, Trigger, normalize_input
 from mellea_responses.pages import page
 from mellea_responses.store import StoreFull
@@ -174,6 +175,7 @@ def check_metadata(metadata: dict[str, str] | None) -> None:
 
 def _items(raws: Sequence[Raw] | None) -> tuple[Item, ...]:
     items = normalize_input(list(raws or ()), "items")
+    check_media(items, "items", remote=True)  # whether they are fetched is for each turn to say
     for i, item in enumerate(items):
         if isinstance(item, Reference | Trigger):
             raise InvalidRequest("Only items themselves can be kept in a conversation.", param=f"items[{i}].type")

@@ -18,7 +18,8 @@ from mellea_responses.guard import Guard
 from mellea_responses.ids import new_response_id
 from mellea_responses.live import LiveCalls
 from mellea_responses.log import EventLog
-from mellea_responses.normalize.media import check_media
+from mellea_responses.media.parts import check_media
+from mellea_responses.media.reader import Reader
 from mellea_responses.normalize.request import normalize
 from mellea_responses.pages import page
 from mellea_responses.program import Program, Silent
@@ -48,9 +49,12 @@ class Service:
         program: What answers.
         settings: Every option.
         store: Where finished responses live; a memory store of the settings' size if left out.
+        reader: What reads pictures and files; one as the settings say if left out.
     """
 
-    def __init__(self, program: Program, settings: Settings, store: Store | None = None) -> None:
+    def __init__(
+        self, program: Program, settings: Settings, store: Store | None = None, reader: Reader | None = None
+    ) -> None:
         self.program, self.settings = program, settings
         self.store: Store = store or MemoryStore(settings.store_max_bytes, settings.store_max_entries)
         self.runs = Runs(
@@ -67,6 +71,7 @@ class Service:
         self._sealer = Sealer.from_file(settings.seal_key) if settings.seal_key else Sealer()
         self._archive = Archive(self.store, settings.response_ttl)
         self.live = LiveCalls(settings.response_ttl)
+        self.reader = reader or Reader.of(settings, getattr(program, "images", "look"))
         self.ready = False
         self.draining = False
         self._created = int(time.time())
@@ -124,7 +129,8 @@ class Service:
         if request.background and not self._stores(request):
             raise InvalidRequest("A background response must be stored: it needs store: true.", param="background")
         normalized = normalize(request, reject_unsupported=self.settings.unsupported_tools == "reject")
-        check_media(normalized.loose)
+        given = normalized.loose
+        check_media(given, remote=self.settings.allow_remote_images)
         if any(isinstance(item, Reasoning) for item in normalized.loose):
             loose = open_reasoning(normalized.loose, self._sealer, owner, strict=self.settings.strict_replay)
             normalized = msgspec.structs.replace(normalized, loose=loose)
@@ -133,7 +139,9 @@ class Service:
             normalized, owner, past, self.store, lambda item_id: self._find_item(owner, item_id), self.live
         )
         opened = open_compactions(turn.history + turn.input, self._sealer, owner)
-        return msgspec.structs.replace(turn, opened=opened) if opened else turn
+        turn = msgspec.structs.replace(turn, opened=opened) if opened else turn
+        media = await self.reader.read(turn, given, owner)
+        return msgspec.structs.replace(turn, media=media) if media else turn
 
     async def _past(self, request: CreateResponse, owner: str, local: history.Local | None) -> history.Past:
         if request.previous_response_id is not None:

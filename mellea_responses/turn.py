@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mellea_responses.wire.items import Compaction, Item, Logprob, Phase
+from mellea_responses.wire.items import Compaction, Item, Logprob, Part, Phase
 from mellea_responses.wire.request import CreateResponse, Effort
 from mellea_responses.wire.tools import Tool, ToolChoice
 
@@ -185,6 +185,7 @@ class Turn(msgspec.Struct, frozen=True):
         unsupported_tools: Types of hosted tools the client declared and nobody here can run.
         compact: Answer with one compaction item instead of an answer.
         opened: What each compaction item of history and input holds, by the item's id.
+        media: What was read of its parts: the text of a file, the picture at an address as a data URL.
     """
 
     request: CreateResponse
@@ -202,6 +203,7 @@ class Turn(msgspec.Struct, frozen=True):
     unsupported_tools: tuple[str, ...] = ()
     compact: bool = False
     opened: dict[str, tuple[Item, ...]] = {}
+    media: dict[Part, str] = {}
 
     @property
     def items(self) -> tuple[Item, ...]:

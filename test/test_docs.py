@@ -23,7 +23,7 @@ from support.serving import running
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-READ = ["start.md", "programs.md", "errors.md", "state.md", "streaming.md", "chat.md"]
+READ = ["start.md", "programs.md", "errors.md", "state.md", "streaming.md", "chat.md", "files.md"]
 ELSEWHERE = ("make ", "source ", "python -m pip ", "cd ", "git clone ")  # test_readme.py and test_packaging.py do these
 
 

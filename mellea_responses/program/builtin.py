@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import to_builtins
 
-from mellea_responses.errors import InvalidRequest
 from mellea_responses.program.messages import to_chat_tools, to_messages
 from mellea_responses.settings import Settings
 from mellea_responses.turn import CurrentRun, Facts, Flag, Step, Turn
-from mellea_responses.wire.items import InputAudio, InputImage
 
 if TYPE_CHECKING:
     from mellea_responses.engine.engine import Engine
@@ -26,6 +24,7 @@ class ModelProgram:
     """
 
     can_compact = True
+    images: Literal["refuse"] = "refuse"  # the engine reads text
 
     def __init__(self, engine: "Engine", name: str | None = None) -> None:
         self.engine = engine
@@ -62,7 +61,6 @@ class ModelProgram:
 
     async def check(self, turn: Turn, owner: str) -> Facts | None:
         """Renders and counts, off this loop: a long prompt takes milliseconds to tokenise."""
-        _refuse_media(turn)
         return await asyncio.to_thread(self.engine.check, _request(turn, owner, {}, Flag()))
 
     async def run(self, current: CurrentRun) -> AsyncIterator[Sequence[Step]]:
@@ -74,21 +72,6 @@ class ModelProgram:
     def close(self) -> None:
         """Ends the model's thread."""
         self.engine.close()
-
-
-def _refuse_media(turn: Turn) -> None:
-    """The engine reads text; here the place in the request is still known.
-
-    Raises:
-        InvalidRequest: a part is a picture or a sound.
-    """
-    for i, item in enumerate(turn.input):
-        parts: Any = getattr(item, "content", None) or getattr(item, "output", None) or ()
-        where = "content" if getattr(item, "content", None) else "output"
-        for j, part in enumerate(parts if isinstance(parts, list) else ()):
-            if isinstance(part, InputImage | InputAudio):
-                what = "see images" if isinstance(part, InputImage) else "hear"
-                raise InvalidRequest(f"This model cannot {what}; send text.", param=f"input[{i}].{where}[{j}]")
 
 
 def _request(turn: Turn, owner: str, notes: dict[str, str | int | float], cancelled: Flag) -> "GenerateRequest":

@@ -48,8 +48,6 @@ class Signature:
         self._names = [name for name in ALWAYS if takes_any or name in parameters]
         self._names += [name for name in BY_NAME if name in parameters]
         _check(parameters, takes_any)
-        if {"input", "model_options"} & set(self._names):
-            pass
 
     @property
     def reads_messages(self) -> bool:

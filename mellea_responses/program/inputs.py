@@ -9,7 +9,7 @@ from mellea.serve import ChatMessage as MelleaMessage
 from mellea.stdlib.context import ChatContext
 from pydantic import BaseModel, ConfigDict
 
-from mellea_responses.program.images import as_png, is_picture
+from mellea_responses.media.images import as_png, is_picture
 from mellea_responses.program.messages import to_chat_tools, to_messages
 from mellea_responses.turn import Format, Turn
 

@@ -4,17 +4,23 @@ The calls of one turn are one assistant message; each output follows the message
 items came in. Thoughts travel with the assistant message after them as `reasoning_content`.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from mellea_responses.media.images import is_picture
 from mellea_responses.turn import Turn
 from mellea_responses.wire import items as w
 from mellea_responses.wire import tools as t
 from mellea_responses.wire.items import Item, is_call_output, item_call_id
 
 NO_OUTPUT = "(no output: the call was interrupted)"
+NO_FILE = "(this file can no longer be read)"
+NO_IMAGE = "(an image that can no longer be read)"
+_MARKUP = re.compile(r"[\x00-\x1f\x7f<>\"]+")
+_NAME_CHARACTERS = 255
 
 
 def to_messages(turn: Turn, *, as_written: bool = False) -> list[dict[str, Any]]:
@@ -26,7 +32,7 @@ def to_messages(turn: Turn, *, as_written: bool = False) -> list[dict[str, Any]]
     text the model wrote.
     """
     outputs = {item_call_id(item): item for item in turn.items if is_call_output(item)}
-    chat = _Chat(outputs, as_written)
+    chat = _Chat(outputs, as_written, turn.media)
     if turn.instructions:
         chat.messages.append({"role": "system", "content": turn.instructions})
     for item in turn.items:
@@ -38,9 +44,10 @@ def to_messages(turn: Turn, *, as_written: bool = False) -> list[dict[str, Any]]
 class _Chat:
     """Collects what belongs to one assistant message until something else is said."""
 
-    def __init__(self, outputs: dict[str | None, Item], as_written: bool) -> None:
+    def __init__(self, outputs: dict[str | None, Item], as_written: bool, media: Mapping[w.Part, str]) -> None:
         self.messages: list[dict[str, Any]] = []
         self._as_written = as_written
+        self._media = media
         self._outputs = outputs
         self._thoughts: list[str] = []
         self._held: list[str] = []  # thoughts after words, whose place is not known yet
@@ -53,10 +60,10 @@ class _Chat:
             case w.Message(role="assistant"):
                 if self._text is not None or self._calls:
                     self.flush()
-                self._text = _content(item.content, "")
+                self._text = self._content(item.content, "")
             case w.Message():
                 self.close()
-                self.messages.append({"role": item.role, "content": _content(item.content, "\n")})
+                self.messages.append({"role": item.role, "content": self._content(item.content, "\n")})
             case w.Reasoning():
                 if self._calls:
                     self.flush()
@@ -99,10 +106,17 @@ class _Chat:
         item = self._outputs.get(call_id)
         content: str | list[dict[str, Any]] = NO_OUTPUT
         if isinstance(item, w.FunctionCallOutput | w.CustomToolCallOutput):
-            content = item.output if isinstance(item.output, str) else _content(item.output, "")
+            content = item.output if isinstance(item.output, str) else self._content(item.output, "")
         elif isinstance(item, w.ToolSearchOutput):
             content = msgspec.json.encode(item.tools).decode()
         return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+    def _content(self, parts: Iterable[w.Part], glue: str) -> str | list[dict[str, Any]]:
+        """One string where there is only text; pieces of an answer join without glue, blocks of a prompt by a line."""
+        shaped = [_part(part, self._media) for part in parts]
+        if all(part["type"] == "text" for part in shaped):
+            return glue.join(part["text"] for part in shaped)
+        return shaped
 
 
 def thoughts_of(item: w.Reasoning) -> str:
@@ -141,28 +155,30 @@ def _as_mapping(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
-def _content(parts: Iterable[w.Part], glue: str) -> str | list[dict[str, Any]]:
-    """One string where there is only text; pieces of an answer join without glue, blocks of a prompt by a line."""
-    shaped = [_part(part) for part in parts]
-    if all(part["type"] == "text" for part in shaped):
-        return glue.join(part["text"] for part in shaped)
-    return shaped
-
-
-def _part(part: w.Part) -> dict[str, Any]:
+def _part(part: w.Part, media: Mapping[w.Part, str]) -> dict[str, Any]:
     match part:
         case w.InputText() | w.OutputText() | w.SummaryText() | w.ReasoningText():
             return {"type": "text", "text": part.text}
         case w.RefusalPart():
             return {"type": "text", "text": part.refusal}
         case w.InputImage():
-            return {"type": "image_url", "image_url": {"url": part.image_url or "", "detail": part.detail}}
+            url = media.get(part) or part.image_url or ""
+            if not is_picture(url):
+                return {"type": "text", "text": NO_IMAGE}
+            return {"type": "image_url", "image_url": {"url": url, "detail": part.detail}}
         case w.InputAudio():
             return {"type": "input_audio", "input_audio": msgspec.to_builtins(part.input_audio)}
         case w.InputFile():
-            return {"type": "file", "file": {k: v for k, v in msgspec.to_builtins(part).items() if k != "type"}}
+            return {"type": "text", "text": file_text(part.filename or "", media.get(part))}
         case w.InputVideo():
             return {"type": "video_url", "video_url": {"url": part.video_url}}
+
+
+def file_text(name: str, text: str | None) -> str:
+    """A file as a model is shown it, with its name at the front where it has one."""
+    name = _MARKUP.sub("_", name)[:_NAME_CHARACTERS]
+    head = f'<file name="{name}">' if name else "<file>"
+    return f"{head}\n{NO_FILE if text is None else text}\n</file>"
 
 
 def to_chat_tools(turn: Turn) -> list[dict[str, Any]]:

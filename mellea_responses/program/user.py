@@ -11,12 +11,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from mellea_responses.errors import ApiError
 from mellea_responses.program.call import Signature
 from mellea_responses.program.channel import Channel, Gone, as_failure
-from mellea_responses.program.images import check_images, has_images
 from mellea_responses.program.pool import ProgramLoop, ThreadPool
 from mellea_responses.program.speak import speak, speak_async
 from mellea_responses.settings import Settings
@@ -48,6 +47,7 @@ class UserProgram:
         self._signature = Signature(serve)
         self._check, self._compact = check, compact
         self.can_compact = compact is not None
+        self.images: Literal["look", "pass"] = "look" if self._signature.reads_messages else "pass"
         self._timeout = settings.check_timeout
         self._threads = settings.threads
         self._pool = ThreadPool(settings.threads)
@@ -70,16 +70,11 @@ class UserProgram:
 
     async def check(self, turn: Turn, owner: str) -> Facts | None:
         """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
-        pictures = self._signature.reads_messages and has_images(turn)
-        if self._check is None and not pictures:
+        if self._check is None:
             return None
-        facts = None
         try:
             async with asyncio.timeout(self._timeout):
-                if pictures:
-                    await self._aside(check_images, turn)
-                if self._check is not None:
-                    facts = await self._aside(self._check, turn)
+                facts = await self._aside(self._check, turn)
         except TimeoutError:
             raise ApiError("The program took too long to check the request.", code="timeout") from None
         return facts if isinstance(facts, Facts) else None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mellea_responses.errors import InvalidRequest
+from mellea_responses.media.parts import check_media
 from mellea_responses.normalize.chat import from_chat
-from mellea_responses.normalize.media import check_media
 from mellea_responses.normalize.request import Normalized, normalize
 from mellea_responses.program.call import client_options, model_options
 from mellea_responses.program.messages import to_messages
@@ -315,7 +315,7 @@ TOOL = {"role": "tool", "tool_call_id": "c", "content": "x"}
         ({"messages": [{"role": "user", "content": [{"type": "nope"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///x"}}]}]},
          "messages[0].content[0]"),
-        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "x"}}]}]},
+        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "x"}}]}]},
          "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},

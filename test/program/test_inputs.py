@@ -20,8 +20,7 @@ from mellea.stdlib.components.chat import Message
 from PIL import Image
 
 from mellea_responses.context import to_context
-from mellea_responses.errors import InvalidRequest
-from mellea_responses.program import call, images
+from mellea_responses.program import call
 from mellea_responses.program.call import model_options
 from mellea_responses.program.inputs import ChatMessage, ClientTool, chat_messages, format_class
 from mellea_responses.program.load import load_program
@@ -33,17 +32,12 @@ from mellea_responses.wire import items as w
 from mellea_responses.wire.request import CreateResponse
 from mellea_responses.wire.tools import FunctionTool
 from support.mellea_backend import ScriptedBackend
+from support.pictures import picture
 
 SHAPED = {
     "type": "function",
     "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}},
 }
-
-
-def picture(kind: str, size: tuple[int, int] = (3, 2), mode: str = "RGB") -> str:
-    out = BytesIO()
-    Image.new(mode, size, 1).save(out, kind)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def seen(*urls: str) -> Turn:
@@ -76,60 +70,6 @@ def test_a_picture_of_every_kind_reaches_mellea_as_png(kind: str) -> None:
     [block] = message.get_image_blocks()
     assert isinstance(block, ImageBlock)
     assert Image.open(BytesIO(base64.b64decode(str(block.value).partition("base64,")[2]))).size == (3, 2)
-
-
-@pytest.mark.parametrize("mode", ["RGBA", "L", "P", "LA"])
-def test_a_picture_in_any_colours_becomes_png(mode: str) -> None:
-    assert images.as_png(picture("WEBP" if mode == "RGBA" else "GIF" if mode in ("L", "P") else "PNG", mode=mode))
-
-
-def test_a_png_stays_as_it_is() -> None:
-    assert images.as_png(picture("PNG")) == picture("PNG")
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("data:image/png;base64,!!!", "base64 is broken"),
-        ("data:image/png;base64,aGVsbG8=", "PNG, JPEG, WebP or GIF"),
-        ("data:image/png,hello", "base64 data URL"),
-        (picture("TIFF"), "PNG, JPEG, WebP or GIF"),
-    ],
-)
-def test_what_is_no_picture_is_the_client_s_mistake_and_named(url: str, words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words) as caught:
-        images.check_images(seen(picture("PNG"), url))
-
-    assert caught.value.param == "input[0].content[2]"
-
-
-def test_a_picture_with_too_many_pixels_or_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "MAX_PIXELS", 5)
-    with pytest.raises(InvalidRequest, match="3 × 2 pixels"):
-        images.check_images(seen(picture("PNG")))
-
-    monkeypatch.setattr(images, "MAX_BYTES", 10)
-    with pytest.raises(InvalidRequest, match="larger than"):
-        images.check_images(seen(picture("PNG")))
-
-
-def test_a_picture_that_is_cut_off_is_the_client_s_mistake() -> None:
-    out = BytesIO()
-    Image.effect_noise((64, 64), 50).save(out, "JPEG")
-    half = base64.b64encode(out.getvalue()[: len(out.getvalue()) // 2]).decode()
-
-    with pytest.raises(InvalidRequest, match="damaged"):
-        images.as_png(f"data:image/jpeg;base64,{half}")
-
-
-async def test_a_bad_picture_is_refused_before_the_program_runs() -> None:
-    program = UserProgram(lambda input: "ran", settings=Settings())
-    try:
-        with pytest.raises(InvalidRequest):
-            await program.check(seen("data:image/png;base64,aGVsbG8="), "ada")
-        assert await program.check(seen(picture("PNG")), "ada") is None
-    finally:
-        program.close()
 
 
 # ---------------------------------------------------------------- tools, options, form
@@ -262,6 +202,7 @@ SHARED = """
 from mellea import MelleaSession
 from mellea.stdlib.context import {context}
 from support.mellea_backend import ScriptedBackend
+from support.pictures import picture
 
 m = MelleaSession(ScriptedBackend([("text", "ok")]), {context}())
 

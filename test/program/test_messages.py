@@ -185,6 +185,22 @@ def test_a_picture_in_an_output_reaches_the_model() -> None:
     assert [part["type"] for part in result["content"]] == ["text", "image_url"]
 
 
+def test_a_file_is_shown_as_text_under_its_name_and_a_picture_of_the_web_as_data() -> None:
+    file, nameless = w.InputFile("a.txt", "YQ=="), w.InputFile(file_data="Yg==")
+    web, gone = w.InputImage("http://x.example/a.png"), w.InputImage("http://x.example/b.png")
+    message = w.Message("m", "completed", "user", [file, nameless, web, gone])
+    turn = Turn(CreateResponse(), (message,), media={file: "a", web: "data:image/png;base64,AA=="})
+
+    [shown] = to_messages(turn)
+
+    assert shown["content"] == [
+        {"type": "text", "text": '<file name="a.txt">\na\n</file>'},
+        {"type": "text", "text": "<file>\n(this file can no longer be read)\n</file>"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "auto"}},
+        {"type": "text", "text": "(an image that can no longer be read)"},
+    ]
+
+
 def test_a_refusal_is_what_the_assistant_said() -> None:
     assert short(w.Message("m", "completed", "assistant", [w.RefusalPart("no")])) == [("assistant", "no")]
 
