@@ -53,6 +53,7 @@ class Links:
             if isinstance(item, Trigger):
                 raise InvalidRequest("compaction_trigger must be the last item.", param=f"input[{i}].type")
             if not isinstance(item, Reference):
+                known.add(item_id(item))
                 items.append(item)
             elif item.id not in known:
                 found = await self._find_item(item.id)

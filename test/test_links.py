@@ -82,9 +82,10 @@ async def test_a_reference_said_twice_is_one_item() -> None:
 
 
 async def test_a_reference_to_an_item_of_this_very_input_adds_nothing() -> None:
-    _, new = await World(said("msg_1", "old")).resolve((), said("msg_1", "old"), Reference("msg_1"))
+    for world in (World(said("msg_1", "old")), World()):
+        _, new = await world.resolve((), said("msg_1", "old"), Reference("msg_1"))
 
-    assert new == [said("msg_1", "old")]
+        assert new == [said("msg_1", "old")]
 
 
 async def test_a_reference_to_nothing_is_refused_with_its_id_and_place() -> None:

@@ -302,7 +302,7 @@ NEEDS: dict[str, list[Need]] = {
     "openai-python/09-cancel": [as_it_ended],
     "openai-python/10-input-items": [listed_items],
     "openai-python/11-input-tokens": [token_count],
-    "openai-python/12-odd-input-mix": [unreadable("input[2].content[2]")],
+    "openai-python/12-odd-input-mix": [image, calls("function_call", "get_weather", None, '{"city": ""}')],
     "openai-python/13-custom-tool-output": [text, paired],
     "openai-python/14-local-shell-output": [text, paired],
     "opencode/01-title-request": [text],
@@ -318,8 +318,8 @@ NEEDS: dict[str, list[Need]] = {
     "strands/01-agent-replay": [text, paired],
 }  # fmt: skip
 
-REFUSED = frozenset({"ai-sdk-openai/05-image-file-named-choice", "openai-python/12-odd-input-mix"})
-"""Requests with a file inside, which no program is given yet."""
+REFUSED = frozenset({"ai-sdk-openai/05-image-file-named-choice"})
+"""Requests with a file inside that is none."""
 
 SAYS: dict[str, list[Step]] = {
     "codex-cli/04-mcp-namespace-first": [
