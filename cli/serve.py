@@ -271,6 +271,25 @@ def serve(
             help="How long a program's `check()` may take before its request is refused.",
         ),
     ] = DEFAULT.check_timeout,
+    max_streams: Annotated[
+        int,
+        _option(
+            "max_streams",
+            panel=LIMITS,
+            metavar="N",
+            min=1,
+            help="Streams and WebSockets that one key may hold open; one more is a 429, or a refused upgrade.",
+        ),
+    ] = DEFAULT.max_streams,
+    max_held_bytes: Annotated[
+        int,
+        _bytes(
+            "max_held_bytes",
+            panel=LIMITS,
+            help="Bytes of requests that are read, wait or are answered at the same time. No key may hold more than is "
+            "left free; what does not fit is a 429.",
+        ),
+    ] = DEFAULT.max_held_bytes,
     header_timeout: Annotated[
         float,
         _seconds(
@@ -490,6 +509,8 @@ def serve(
         step_timeout=step_timeout,
         run_timeout=run_timeout,
         check_timeout=check_timeout,
+        max_streams=max_streams,
+        max_held_bytes=max_held_bytes,
         header_timeout=header_timeout,
         body_timeout=body_timeout,
         write_timeout=write_timeout,

@@ -27,7 +27,7 @@ from mellea_responses.http.security import is_loopback
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
 from mellea_responses.settings import Settings
-from mellea_responses.telemetry import missing
+from mellea_responses.telemetry import Name, missing
 
 logger = logging.getLogger("mellea_responses.server")
 MOST_DESCRIPTORS = 65_536  # programs that close every possible descriptor would take long over more
@@ -75,9 +75,11 @@ def run(settings: Settings) -> None:
         app = create_app(program, settings)
     except (OriginProblem, KeyProblem) as exc:
         _refuse(str(exc))
+    spoken = protocols(settings, _descriptors())
+    app.state.service.gauges[Name.CONNECTIONS] = spoken["ws"].watch.__len__
     config = uvicorn.Config(
         app,
-        **protocols(settings, _descriptors()),
+        **spoken,
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -75,6 +76,7 @@ class Service:
         self.ready = False
         self.draining = False
         self._created = int(time.time())
+        self.gauges: dict[Name, Callable[[], float]] = {}  # what the shells around can tell
         self.observer = observer(settings, self._levels)
 
     async def open(self) -> None:
@@ -293,7 +295,12 @@ class Service:
                 self.observer.settled(run)
 
     def _levels(self) -> Levels:
-        gauges: dict[Name, float] = {Name.RUNS: len(self.runs), Name.LIVE_CALLS: len(self.live)}
+        gauges: dict[Name, float] = {
+            Name.RUNS: len(self.runs) - self.admission.waiting,
+            Name.WAITING: self.admission.waiting,
+            Name.LIVE_CALLS: len(self.live),
+            **{name: gauge() for name, gauge in self.gauges.items()},
+        }
         if not isinstance(self.store, MemoryStore):  # others are shared: no process can say what they hold
             return Levels(gauges, {})
         gauges |= {Name.STORED: len(self.store), Name.STORE_BYTES: self.store.bytes}

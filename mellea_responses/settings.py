@@ -36,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout: Seconds a program may stay silent; 0 waits for ever.
         run_timeout: Seconds an answer may take in all; 0 sets no limit.
         check_timeout: Seconds a program's `check()` may take.
+        max_streams: Streams and WebSockets that one owner may hold open.
+        max_held_bytes: Bytes of requests that may be read, wait and be answered at the same time.
         header_timeout: Seconds a connection may take until its first request's headers, or a next one's, are whole.
         body_timeout: Seconds in each of which on the average 1 KiB of an unfinished body must come.
         write_timeout: Seconds a client may read nothing of what waits for it.
@@ -82,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     step_timeout: float = 600
     run_timeout: float = 0
     check_timeout: float = 30
+    max_streams: int = 1024
+    max_held_bytes: int = 512 * MIB
     header_timeout: float = 10
     body_timeout: float = 30
     write_timeout: float = 60

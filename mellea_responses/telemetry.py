@@ -55,6 +55,12 @@ class Name(StrEnum):
     DISCONNECTED = "mellea_responses_streams_disconnected_total"
     EVICTED = "mellea_responses_evictions_total"
     RUNS = "mellea_responses_runs_active"
+    WAITING = "mellea_responses_runs_waiting"
+    STREAMS = "mellea_responses_streams_open"
+    CONNECTIONS = "mellea_responses_connections"
+    HELD_BYTES = "mellea_responses_request_bytes"
+    TASKS = "mellea_responses_tasks"
+    THREADS = "mellea_responses_threads"
     STORED = "mellea_responses_stored_responses"
     LIVE_CALLS = "mellea_responses_live_calls"
     STORE_BYTES = "mellea_responses_store_bytes"
@@ -338,6 +344,12 @@ class _LevelCollector:
 
 _GAUGES = {
     Name.RUNS: "Responses being made.",
+    Name.WAITING: "Responses that wait for their turn.",
+    Name.STREAMS: "Streams and WebSockets that are open.",
+    Name.CONNECTIONS: "Connections of clients.",
+    Name.HELD_BYTES: "Bytes of requests that are being read or answered.",
+    Name.TASKS: "Tasks on the loop that serves HTTP.",
+    Name.THREADS: "Threads of the process.",
     Name.STORED: "Responses in the store.",
     Name.LIVE_CALLS: "Calls whose outputs may still come.",
     Name.STORE_BYTES: "What the store holds, in bytes.",

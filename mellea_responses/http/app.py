@@ -1,5 +1,7 @@
 """The application: routes, one error handler, and the service behind them."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,16 +11,18 @@ from litestar.di import Provide
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 
+from mellea_responses.errors import Busy
 from mellea_responses.http import chat, conversations, models, responses
 from mellea_responses.http.create import CREATE_PATHS, CreateRoute
 from mellea_responses.http.errors import handle
-from mellea_responses.http.security import Doors, Judge
+from mellea_responses.http.holds import Holds
+from mellea_responses.http.security import Doors, Judge, refuse
 from mellea_responses.http.websocket import responses_socket
 from mellea_responses.program import Program
 from mellea_responses.service import Service
 from mellea_responses.settings import Settings
 from mellea_responses.store import Store
-from mellea_responses.telemetry import Tracing
+from mellea_responses.telemetry import Name, Tracing
 
 
 class Application(Litestar):
@@ -26,6 +30,7 @@ class Application(Litestar):
 
     creation: CreateRoute
     doors: Doors
+    holds: Holds
     tracing: Tracing | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -40,10 +45,21 @@ class Application(Litestar):
 
     async def inside(self, scope: Any, receive: Any, send: Any) -> None:
         """One connection that may enter."""
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in CREATE_PATHS:
-            await self.creation.answer(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        hold = scope["state"]["hold"] = self.holds.enter(scope["state"]["owner"])
+        try:
+            if scope["type"] == "websocket":
+                try:
+                    hold.stream()
+                except Busy as error:
+                    await refuse(scope, send, error)
+                else:
+                    await super().__call__(scope, receive, send)
+            elif scope["method"] == "POST" and scope["path"] in CREATE_PATHS:
+                await self.creation.answer(scope, receive, send)
+            else:
+                await super().__call__(scope, hold.counting(receive), send)
+        finally:
+            hold.release()
 
     @staticmethod
     def _get_default_plugins(plugins: list[PluginProtocol]) -> list[PluginProtocol]:
@@ -102,5 +118,13 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
     )
     app.state.service = service
     app.tracing = service.observer.tracing if service.observer is not None else None
+    # Two bodies of the largest size always fit: a client may have half of what there is.
+    app.holds = Holds(max(settings.max_held_bytes, 2 * settings.max_body_bytes), settings.max_streams)
+    service.gauges |= {
+        Name.STREAMS: lambda: app.holds.streams,
+        Name.HELD_BYTES: lambda: app.holds.bytes,
+        Name.TASKS: lambda: len(asyncio.all_tasks()),
+        Name.THREADS: threading.active_count,
+    }
     app.creation, app.doors = creation, Doors(app.inside, Judge(settings))
     return app

@@ -14,6 +14,7 @@ from mellea_responses.errors import ApiError, Conflict
 from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
 from mellea_responses.http.errors import REQUEST_ID, error_body, request_id
+from mellea_responses.http.holds import hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.http.responses import AnyRequest, finished, owner_of
 from mellea_responses.http.unsupported import unsupported
@@ -35,6 +36,8 @@ async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Se
     plain = json_body(request, body, service.settings.max_body_bytes)
     chat = decode(plain, CreateChat)
     asked, places = from_chat(chat, plain)
+    if chat.stream:
+        hold_of(request.scope).stream()
     with places.named():
         run = await service.create(asked, owner_of(request), request_id(request))
     headers = {REQUEST_ID: request_id(request), **unsupported(run.turn)}

@@ -18,6 +18,7 @@ from mellea_responses.errors import ApiError, ContentTooLarge
 from mellea_responses.http import sse
 from mellea_responses.http.body import check_json, inflate
 from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.http.unsupported import unsupported
 from mellea_responses.ids import new_id
@@ -51,7 +52,7 @@ class CreateRoute:
         stamp = (REQUEST_ID.encode(), request_id.encode())
         started = False
         try:
-            run = await self._start(scope, receive, scope["state"]["owner"], request_id)
+            run = await self._start(scope, receive, request_id)
             if run is None:
                 return
             headers = [stamp]
@@ -62,6 +63,7 @@ class CreateRoute:
                 await self._stream(run, receive, send, headers)
             elif run.background:
                 await _send(send, 200, _encode(run.queued), headers)
+                await run.log.wait_closed()  # until then it holds what was sent
             else:
                 body = _encode(await result_unless_gone(run, receive))
                 await _send(send, 200, body, headers)
@@ -72,20 +74,26 @@ class CreateRoute:
             if not started:
                 await _send_error(send, ApiError("The server failed. Its log has the cause."), stamp)
 
-    async def _start(self, scope: Scope, receive: Receive, owner: str, request_id: str) -> Run | None:
+    async def _start(self, scope: Scope, receive: Receive, request_id: str) -> Run | None:
         """The run, or None when the client left before its body was whole."""
         kind, encoding, length = _about_body(scope["headers"])
         check_json(kind)
         limit = self._service.settings.max_body_bytes
         if length is not None and length > limit:
             raise _too_large(limit)
-        body = await _read(receive, limit)
+        hold = hold_of(scope)
+        body = await _read(receive, limit, hold)
         if body is None:
             return None
-        request = decode_create(inflate(body, encoding, limit))
+        if encoding:
+            packed, body = len(body), inflate(body, encoding, limit)
+            hold.take(max(0, len(body) - packed))
+        request = decode_create(body)
+        if request.stream:
+            hold.stream()
         if request.generate is not None or request.stream_id is not None:
             request = replace(request, generate=None, stream_id=None)  # a socket's own
-        return await self._service.create(request, owner, request_id)
+        return await self._service.create(request, scope["state"]["owner"], request_id)
 
     async def _stream(self, run: Run, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         """The run's events; a client that leaves ends the run, unless it goes on in the background."""
@@ -114,6 +122,7 @@ class CreateRoute:
             watcher.cancel()
             if not run.background:
                 run.cancel("client left")
+        await run.log.wait_closed()  # a background run whose reader has left holds what was sent
 
 
 async def result_unless_gone(run: Run, receive: Receive) -> Response:
@@ -138,7 +147,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _read(receive: Receive, limit: int) -> bytes | None:
+async def _read(receive: Receive, limit: int, hold: Hold) -> bytes | None:
     message = await receive()
     pieces, size = [], 0
     while message["type"] == "http.request":
@@ -146,6 +155,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        hold.take(len(piece))
         pieces.append(piece)
         if not message.get("more_body"):
             return b"".join(pieces) if len(pieces) > 1 else pieces[0]

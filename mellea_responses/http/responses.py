@@ -13,6 +13,7 @@ from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
 from mellea_responses.http.create import CreateRoute, result_unless_gone
 from mellea_responses.http.errors import REQUEST_ID, request_id
+from mellea_responses.http.holds import hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.http.query import flag, number, one_of
 from mellea_responses.runs import Run
@@ -62,6 +63,7 @@ async def retrieve(
     owner, headers = owner_of(request), {REQUEST_ID: request_id(request)}
     if not flag(stream, "stream"):
         return Response(await service.retrieve(owner, response_id), media_type="application/json", headers=headers)
+    hold_of(request.scope).stream()
     start = number(starting_after, "starting_after", -1, None, default=-1) + 1
     log = await service.events(owner, response_id)
     body = sse.frames(log, start, service.settings.ping_seconds)

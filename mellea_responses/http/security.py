@@ -128,7 +128,7 @@ class Doors:
                 send = granting(send, origin)
             scope.setdefault("state", {})["owner"] = self._judge.owner(scope, told)
         except ApiError as error:
-            await _refuse(scope, send, error)
+            await refuse(scope, send, error)
             return
         await self._app(scope, receive, send)
 
@@ -151,7 +151,7 @@ def _keys_in(told: Told) -> Iterator[bytes]:
         yield from told.get(b"api-key") or told.get(b"x-api-key") or ()
 
 
-async def _refuse(scope: Any, send: Send, error: ApiError) -> None:
+async def refuse(scope: Any, send: Send, error: ApiError) -> None:
     """An error before the framework; to an upgrade in words where the server can, else by closing."""
     kind, extensions = "http", scope.get("extensions") or {}
     if scope["type"] == "websocket":

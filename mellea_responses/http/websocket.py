@@ -15,6 +15,7 @@ from litestar.exceptions import WebSocketDisconnect
 
 from mellea_responses.errors import ApiError, Busy, ContentTooLarge, InvalidRequest
 from mellea_responses.http.errors import error_body
+from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.ids import new_id
 from mellea_responses.runs import Run
@@ -36,7 +37,7 @@ AnySocket = WebSocket[Any, Any, Any]
 async def responses_socket(socket: AnySocket, service: NamedDependency[Service]) -> None:
     """Responses over one socket, for an hour at most."""
     await socket.accept()
-    session = Session(socket, service, str(socket.scope["state"].get("owner", "")))
+    session = Session(socket, service, socket.scope["state"]["owner"], hold_of(socket.scope))
     await session.run()
 
 
@@ -51,6 +52,7 @@ class Frame(msgspec.Struct, frozen=True):
 
     request: CreateResponse
     stream_id: str | None
+    size: int
 
 
 class Session:
@@ -60,11 +62,14 @@ class Session:
         socket: The accepted connection.
         service: What answers.
         owner: Whose requests these are.
+        hold: What they hold.
         clock: Seconds that never go back.
     """
 
-    def __init__(self, socket: AnySocket, service: Service, owner: str, clock: Any = time.monotonic) -> None:
-        self._socket, self._service, self._owner = socket, service, owner
+    def __init__(
+        self, socket: AnySocket, service: Service, owner: str, hold: Hold, clock: Any = time.monotonic
+    ) -> None:
+        self._socket, self._service, self._owner, self._hold = socket, service, owner, hold
         self._clock, self._opened = clock, clock()
         self._frames: asyncio.Queue[Frame] = asyncio.Queue(QUEUE)
         self._local: dict[str, tuple[Item, ...]] = {}  # the latest response that nothing else keeps
@@ -94,7 +99,7 @@ class Session:
             frame: dict[str, Any] = {}
             try:
                 frame = self._parse(raw)
-                await self._take(frame)
+                await self._take(frame, len(raw))
             except ApiError as error:
                 await self._send_error(error, _stream_id(frame))
 
@@ -110,25 +115,25 @@ class Session:
             raise InvalidRequest("A frame must be a JSON object.")
         return frame
 
-    async def _take(self, frame: dict[str, Any]) -> None:
+    async def _take(self, frame: dict[str, Any], size: int) -> None:
         kind = frame.get("type")
         if kind == "response.steer":
             error = InvalidRequest("A running response takes no new input on this server.", code="steer_not_supported")
             await self._send(SteerFailed(error_body(error), stream_id=_stream_id(frame) or msgspec.UNSET))
         elif kind == "response.create":
-            self._enqueue(frame)
+            self._enqueue(frame, size)
         else:
             raise InvalidRequest(f"Unknown frame type {str(kind)[:64]!r}; send response.create.", param="type")
 
-    def _enqueue(self, frame: dict[str, Any]) -> None:
+    def _enqueue(self, frame: dict[str, Any], size: int) -> None:
         nested = frame.get("response")
         fields = {**(nested if isinstance(nested, dict) else {}), **frame}
         sent = {key: value for key, value in fields.items() if key not in HTTP_ONLY}
         request = decode_create(_encode({**sent, "stream": True}))  # a socket's answers are events, whatever was said
-        try:
-            self._frames.put_nowait(Frame(request, _stream_id(frame)))
-        except asyncio.QueueFull:
-            raise Busy(f"More than {QUEUE} requests wait on this socket.") from None
+        if self._frames.full():
+            raise Busy(f"More than {QUEUE} requests wait on this socket.")
+        self._hold.take(size)
+        self._frames.put_nowait(Frame(request, _stream_id(frame), size))
 
     # Out.
 
@@ -143,6 +148,7 @@ class Session:
                     await self._socket.close()
                     return
                 await self._answer(frame)
+                self._hold.give(frame.size)
         except (WebSocketDisconnect, OSError):
             pass  # the reader learns it too
 

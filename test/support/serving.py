@@ -21,6 +21,7 @@ from mellea_responses.http.app import create_app
 from mellea_responses.http.connections import protocols
 from mellea_responses.program.user import UserProgram
 from mellea_responses.settings import Settings
+from mellea_responses.telemetry import Name
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,8 +40,11 @@ async def running(app: Litestar) -> AsyncIterator[str]:
     sock = socket.create_server(("127.0.0.1", 0))
     service = getattr(getattr(app, "state", None), "service", None)
     settings = service.settings if service is not None else Settings()
+    spoken = protocols(settings)
+    if service is not None:
+        service.gauges[Name.CONNECTIONS] = spoken["ws"].watch.__len__
     quiet: Any = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
-    config = uvicorn.Config(app, **protocols(settings), **quiet)
+    config = uvicorn.Config(app, **spoken, **quiet)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:
