@@ -56,22 +56,22 @@ class Documents:
 
     def __init__(self, command: Sequence[str] = _COMMAND) -> None:
         self._command = command
-        self._slots = Slots(2, waiting=32)
+        self._slots = Slots(2, waiting=64)
 
-    async def read(self, part: w.InputFile, budget: Budget) -> str:
+    async def read(self, part: w.InputFile, owner: str, budget: Budget) -> str:
         """The file's text; its cost comes off the budget.
 
         Raises:
             InvalidRequest: it cannot be read, and why.
-            Busy: too many files wait to be read.
+            Busy: too many of the owner's files wait to be read.
         """
         file = await asyncio.to_thread(decode, part.file_data or "", limits.FILE_BYTES, "file")
         if _is_pdf(file, part.filename or ""):
-            return await self._pdf(file.data, budget)
+            return await self._pdf(file.data, owner, budget)
         return _within(await asyncio.to_thread(as_text, file.data, file.charset), budget)
 
-    async def _pdf(self, data: bytes, budget: Budget) -> str:
-        async with self._slots.one():
+    async def _pdf(self, data: bytes, owner: str, budget: Budget) -> str:
+        async with self._slots.one(owner):
             started = time.monotonic()
             try:
                 answer = await self._answer(data, budget)

@@ -85,7 +85,9 @@ def _opened(data: bytes) -> "Iterator[Image]":
                 raise _too_many(f"{image.width} × {image.height}")
             yield image
     except UnidentifiedImageError:
-        raise InvalidRequest("The image is no PNG, JPEG, WebP or GIF, or damaged at its head.", code="invalid_image") from None
+        raise InvalidRequest(
+            "The image is no PNG, JPEG, WebP or GIF, or damaged at its head.", code="invalid_image"
+        ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # Pillow's limits are higher than ours
         raise _too_many("far too many") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning):
@@ -93,4 +95,6 @@ def _opened(data: bytes) -> "Iterator[Image]":
 
 
 def _too_many(count: str) -> InvalidRequest:
-    return InvalidRequest(f"The image has {count} pixels; at most {limits.IMAGE_PIXELS:,} are read.", code="invalid_image")
+    return InvalidRequest(
+        f"The image has {count} pixels; at most {limits.IMAGE_PIXELS:,} are read.", code="invalid_image"
+    )

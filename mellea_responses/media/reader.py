@@ -64,7 +64,7 @@ class Reader:
         self._enclosed, self._strict, self._fetcher = enclosed, strict, fetcher
         self._documents = documents or Documents()
         self._cache = Cache(limits.CACHE_BYTES, ttl)
-        self._decoding = Slots(2, waiting=64)
+        self._decoding = Slots(2, waiting=256)
 
     @classmethod
     def of(cls, settings: Settings, enclosed: Enclosed = "look") -> "Reader":
@@ -165,7 +165,8 @@ class Reader:
             costs.pixels -= pixels  # in one step: others are looked at meanwhile
             if costs.pixels < 0:
                 raise InvalidRequest(
-                    f"The images of one request may have {limits.REQUEST_PIXELS:,} pixels together.", code="invalid_image"
+                    f"The images of one request may have {limits.REQUEST_PIXELS:,} pixels together.",
+                    code="invalid_image",
                 )
             return None
         return await self._fetched(part.image_url, owner, costs)
@@ -175,7 +176,7 @@ class Reader:
         kept = self._cache.get(key)
         if isinstance(kept, str):
             return kept
-        text = await self._documents.read(part, costs.files)
+        text = await self._documents.read(part, owner, costs.files)
         self._cache.put(key, text)
         return text
 
@@ -185,7 +186,7 @@ class Reader:
         kept = self._cache.get(key)
         if isinstance(kept, int):
             return kept
-        async with self._decoding.one():
+        async with self._decoding.one(owner):
             picture = await asyncio.to_thread(images.check, url)
         self._cache.put(key, picture.pixels)
         return picture.pixels
@@ -197,13 +198,13 @@ class Reader:
         kept = self._cache.get(key)
         if isinstance(kept, str):
             return kept
-        data = await self._fetcher.fetch(url)
+        data = await self._fetcher.fetch(url, owner)
         costs.fetched_bytes -= len(data)
         if costs.fetched_bytes < 0:
             raise InvalidRequest(
                 f"At most {limits.FETCH_BYTES // limits.MIB} MiB of images are fetched for one request."
             )
-        async with self._decoding.one():
+        async with self._decoding.one(owner):
             picture = await asyncio.to_thread(images.look, data)
             found = await asyncio.to_thread(images.as_data_url, data, picture.kind)
         self._cache.put(key, found)

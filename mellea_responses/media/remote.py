@@ -65,12 +65,12 @@ class Fetcher:
         self._ports, self._tls = frozenset(ports), tls
         self._slots = Slots(8, waiting=64)
 
-    async def fetch(self, url: str) -> bytes:
+    async def fetch(self, url: str, owner: str) -> bytes:
         """What stands at an address.
 
         Raises:
             InvalidRequest: it may not be fetched, could not be, or is too large.
-            Busy: too many pictures wait to be fetched.
+            Busy: too many of the owner's pictures wait to be fetched.
         """
         try:
             start = self._target(httpx2.URL(url))
@@ -80,7 +80,7 @@ class Fetcher:
                 "user's name.",
                 code="failed_to_download_image",
             ) from None
-        async with self._slots.one():
+        async with self._slots.one(owner):
             try:
                 async with asyncio.timeout(limits.FETCH_SECONDS):
                     return await self._follow(start)
@@ -88,7 +88,9 @@ class Fetcher:
                 raise
             except Exception as exc:  # whatever a foreign server can do to us
                 logger.info("an image was not fetched: %s", exc if isinstance(exc, _Refused) else type(exc).__name__)
-                raise InvalidRequest("The image could not be fetched from its address.", code="failed_to_download_image") from None
+                raise InvalidRequest(
+                    "The image could not be fetched from its address.", code="failed_to_download_image"
+                ) from None
 
     def _target(self, url: httpx2.URL) -> httpx2.URL:
         """The same, if it may be called.

@@ -17,8 +17,8 @@ _NAMED = re.compile(
 )
 """Charsets that are believed when a client names them, as `codecs` calls them. It has others
 that are none."""
-_COMMON = "\t\n\v\f\r\x07\b\x1a\x1b"
-_CONTROLS = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in _COMMON}
+_CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code not in b"\t\n\v\f\r\x07\b\x1a\x1b")
+"""No text has more than a few of them; terminals' colours and the like are none."""
 _ONE_IN = 100
 
 
@@ -33,7 +33,8 @@ def as_text(data: bytes, charset: str = "") -> str:
         InvalidRequest: it is no text.
     """
     text = _decoded(data, charset)
-    if "\0" in text or (len(text) - len(text.translate(_CONTROLS))) * _ONE_IN > len(text):
+    plain = text.encode("utf-8", "surrogatepass")  # counting in bytes is a hundred times faster
+    if b"\0" in plain or (len(plain) - len(plain.translate(None, _CONTROLS))) * _ONE_IN > len(text):
         raise _no_text()
     return text
 

@@ -39,7 +39,7 @@ class Documents:
     def __init__(self) -> None:
         self.read_names: list[Any] = []
 
-    async def read(self, part: w.InputFile, budget: Budget) -> str:
+    async def read(self, part: w.InputFile, _owner: str, budget: Budget) -> str:
         self.read_names.append(part.filename)
         await asyncio.sleep(0)
         if part.filename == "bad":
@@ -58,7 +58,7 @@ class Fetcher:
         self.fetched: list[str] = []
         self.here = self.most = 0
 
-    async def fetch(self, url: str) -> bytes:
+    async def fetch(self, url: str, _owner: str) -> bytes:
         self.fetched.append(url)
         self.here += 1
         self.most = max(self.most, self.here)
@@ -267,7 +267,7 @@ async def test_earlier_turns_are_not_waited_for_without_end(monkeypatch: pytest.
     monkeypatch.setattr(limits, "AGAIN_SECONDS", 0.05)
     world = World()
 
-    async def never(_url: str) -> bytes:
+    async def never(_url: str, _owner: str) -> bytes:
         await asyncio.Event().wait()
         raise AssertionError
 
