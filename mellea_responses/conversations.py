@@ -113,6 +113,10 @@ class Conversations:
             raise _unknown(conversation_id)
         return conversation
 
+    async def find_item(self, owner: str, item_id: str) -> Item | None:
+        """An item of any of the owner's conversations."""
+        return await self._store.find_item(owner, item_id)
+
     @contextmanager
     def held(self, owner: str, asked: str | ConversationParam | None) -> Iterator[ExitStack]:
         """Keeps other responses out of a conversation, from before it is read.

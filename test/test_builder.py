@@ -333,8 +333,8 @@ async def outcome_of(script: Sequence[Said], body: Json) -> Outcome:
         assert segment is not None
         return Outcome(
             live=await everything(run.log),
-            replayed=await everything(await service.events("me", run.id)),
-            retrieved=await service.retrieve("me", run.id),
+            replayed=await everything(await service.stored.events("me", run.id)),
+            retrieved=await service.stored.retrieve("me", run.id),
             stored_items=plain(segment.items),
             kept=plain((*run.turn.input, *run.builder.kept)),
         )

@@ -86,7 +86,7 @@ async def test_the_next_turn_stands_on_what_the_client_received() -> None:
     async with talking() as talk:
         talk.says = [Thought("a"), Text("b", phase="commentary"), *ASK[1:], Text("c")]
         first = await talk.ask(tools=[TOOL])
-        answer = json.loads(await talk.service.retrieve("ada", first))["output"]
+        answer = json.loads(await talk.service.stored.retrieve("ada", first))["output"]
         await talk.ask(input=[], previous_response_id=first)
 
         assert json.loads(json.dumps([to_json(item) for item in talk.turns[-1].items[1:]])) == answer
@@ -122,7 +122,7 @@ async def test_a_choice_may_name_a_tool_that_an_earlier_item_declared() -> None:
         talk.says = [Call("k", "g"), CallEnd("k")]
         second = await talk.ask(previous_response_id=first, tool_choice={"type": "function", "name": "g"})
 
-        assert json.loads(await talk.service.retrieve("ada", second))["output"][0]["name"] == "g"
+        assert json.loads(await talk.service.stored.retrieve("ada", second))["output"][0]["name"] == "g"
 
 
 @pytest.mark.parametrize("gone", ["unknown", "expired", "deleted", "other owner", "not stored"])
@@ -131,7 +131,7 @@ async def test_a_previous_response_that_is_gone_looks_the_same_whatever_the_reas
         owner = "eve" if gone == "other owner" else "ada"
         first = await talk.ask(owner, store=gone != "not stored")
         if gone == "deleted":
-            await talk.service.delete("ada", first)
+            await talk.service.stored.delete("ada", first)
         if gone == "expired":
             talk.service.store._clock = lambda: float("inf")  # type: ignore[attr-defined]  # the memory store's
         wanted = "resp_0" if gone == "unknown" else first
@@ -172,7 +172,7 @@ async def test_a_child_keeps_working_when_its_parent_is_deleted() -> None:
     async with talking() as talk:
         first = await talk.ask(input="1")
         second = await talk.ask(input="2", previous_response_id=first)
-        await talk.service.delete("ada", first)
+        await talk.service.stored.delete("ada", first)
         await talk.ask(input="3", previous_response_id=second)
 
         assert [text for _, text in talk.heard] == ["1", "ok", "2", "ok", "3"]
@@ -187,7 +187,7 @@ async def test_a_parent_that_goes_while_its_child_is_made_leaves_a_whole_child()
         assert await talk.service.store.delete("ada", first)
         await run.log.wait_closed()
         await talk.ask(input="3", previous_response_id=run.id)
-        asked = await talk.service.input_items("ada", run.id, after=None, before=None, limit=20, order="asc")
+        asked = await talk.service.stored.input_items("ada", run.id, after=None, before=None, limit=20, order="asc")
 
         assert [text for _, text in talk.heard] == ["1", "ok", "2", "ok", "3"]
         assert [words(item) for item in asked.data] == ["2"]
@@ -235,7 +235,7 @@ async def test_hidden_thoughts_come_back_to_a_client_that_replays_everything() -
 async def test_a_reference_reaches_any_stored_item_of_the_owner_and_no_other_s() -> None:
     async with talking() as talk:
         first = await talk.ask(input="1")
-        own_id = json.loads(await talk.service.retrieve("ada", first))["output"][0]["id"]
+        own_id = json.loads(await talk.service.stored.retrieve("ada", first))["output"][0]["id"]
         await talk.ask(input=[{"type": "item_reference", "id": own_id}, {"role": "user", "content": "2"}])
         assert talk.heard == [("message", "ok"), ("message", "2")]
 

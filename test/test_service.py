@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from mellea_responses.errors import ApiError, Busy, Draining, InvalidRequest, ModelNotFound, NotFound
+from mellea_responses.pages import page
 from mellea_responses.program.user import UserProgram
 from mellea_responses.runs import Run
-from mellea_responses.service import Service, page
+from mellea_responses.service import Service
 from mellea_responses.settings import Settings
 from mellea_responses.turn import Call, CallArgs, CallEnd, Facts, ItemDone, Stop, Text, Thought, Turn, Usage
 from mellea_responses.wire import items as w
@@ -71,7 +72,7 @@ async def test_an_answer_is_the_response_of_the_terminal_event() -> None:
         response = await run.result()
 
         told = await events(run)
-        assert told[-1]["response"] == recognise(told) == json.loads(await service.retrieve("ada", run.id))
+        assert told[-1]["response"] == recognise(told) == json.loads(await service.stored.retrieve("ada", run.id))
         assert (response.status, response.usage.total_tokens if response.usage else 0) == ("completed", 4)
 
 
@@ -89,7 +90,7 @@ async def test_an_answer_without_a_word_is_one_empty_message_also_when_it_is_rep
 
         assert isinstance(message, w.Message)
         assert message.content == [w.OutputText("")]
-        replayed = [event async for batch in (await service.events("ada", run.id)).batches() for event in batch]
+        replayed = [event async for batch in (await service.stored.events("ada", run.id)).batches() for event in batch]
         assert replayed == [event async for batch in run.log.batches() for event in batch]
 
 
@@ -156,7 +157,7 @@ async def test_an_error_of_the_program_is_a_server_error_without_its_text(caplog
         run = await ask(service)
         with pytest.raises(ApiError) as caught:
             await run.result()
-        stored = json.loads(await service.retrieve("ada", run.id))
+        stored = json.loads(await service.stored.retrieve("ada", run.id))
 
     assert (caught.value.status, caught.value.code) == (500, "server_error")
     assert "secret" not in json.dumps(await events(run)) + caught.value.message
@@ -269,7 +270,9 @@ async def test_a_silent_run_beats_with_what_was_said_so_far() -> None:
         assert beats[1]["response"]["output"][0]["content"][0]["text"] == "so far"
         assert recognise(told)["status"] == "completed"
         replayed = [
-            json.loads(event) async for batch in (await service.events("ada", run.id)).batches() for event in batch
+            json.loads(event)
+            async for batch in (await service.stored.events("ada", run.id)).batches()
+            for event in batch
         ]
         assert replayed == told
 
@@ -285,7 +288,7 @@ async def test_a_cancelled_run_ends_cancelled_and_is_stored_so() -> None:
         run.cancel("again")
         await run.log.wait_closed()
 
-        stored = json.loads(await service.retrieve("ada", run.id))
+        stored = json.loads(await service.stored.retrieve("ada", run.id))
         assert (stored["status"], stored["output"][0]["content"][0]["text"]) == ("cancelled", "a")
         assert (run.cause, run.current.cancelled.is_set()) == ("client left", True)
 
@@ -304,7 +307,7 @@ async def test_a_run_that_is_over_is_not_cancelled() -> None:
         await run.result()
         run.cancel("too late")
 
-        assert json.loads(await service.retrieve("ada", run.id))["status"] == "completed"
+        assert json.loads(await service.stored.retrieve("ada", run.id))["status"] == "completed"
 
 
 async def test_draining_ends_every_run_with_its_terminal_event_and_takes_no_new_one() -> None:
@@ -490,15 +493,15 @@ async def test_a_response_is_there_while_it_is_made_and_afterwards() -> None:
     async with serving(serve) as service:
         run = await ask(service)
         await spoken(run)
-        live = json.loads(await service.retrieve("ada", run.id))
+        live = json.loads(await service.stored.retrieve("ada", run.id))
         assert (live["status"], live["output"][0]["content"][0]["text"]) == ("in_progress", "half")
-        assert await service.events("ada", run.id) is run.log
+        assert await service.stored.events("ada", run.id) is run.log
         with pytest.raises(NotFound):
-            await service.retrieve("eve", run.id)
+            await service.stored.retrieve("eve", run.id)
 
         release.set()
         await run.log.wait_closed()
-        assert json.loads(await service.retrieve("ada", run.id))["status"] == "completed"
+        assert json.loads(await service.stored.retrieve("ada", run.id))["status"] == "completed"
 
 
 async def test_whoever_hears_the_end_can_continue_at_once() -> None:
@@ -516,7 +519,11 @@ async def test_what_is_not_to_be_stored_is_never_there(body: Json) -> None:
         response = await run.result()
 
         assert response.store is False
-        for gone in (service.retrieve("ada", run.id), service.events("ada", run.id), service.delete("ada", run.id)):
+        for gone in (
+            service.stored.retrieve("ada", run.id),
+            service.stored.events("ada", run.id),
+            service.stored.delete("ada", run.id),
+        ):
             with pytest.raises(NotFound):
                 await gone
         assert len(service.store) == 0  # type: ignore[arg-type]  # the memory store's
@@ -539,7 +546,7 @@ async def test_a_response_larger_than_the_store_is_answered_all_the_same_and_say
 
         assert (final["status"], final["store"]) == ("completed", False)
         with pytest.raises(NotFound):
-            await service.retrieve("ada", run.id)
+            await service.stored.retrieve("ada", run.id)
         assert len(service.runs) == 0
 
 
@@ -562,10 +569,14 @@ async def test_a_deleted_response_is_gone_and_deleting_it_again_says_so() -> Non
         run = await ask(service)
         await run.result()
         with pytest.raises(NotFound):
-            await service.delete("eve", run.id)
-        await service.delete("ada", run.id)
+            await service.stored.delete("eve", run.id)
+        await service.stored.delete("ada", run.id)
 
-        for gone in (service.delete("ada", run.id), service.retrieve("ada", run.id), service.events("ada", run.id)):
+        for gone in (
+            service.stored.delete("ada", run.id),
+            service.stored.retrieve("ada", run.id),
+            service.stored.events("ada", run.id),
+        ):
             with pytest.raises(NotFound) as caught:
                 await gone
             assert (caught.value.status, caught.value.type) == (404, "not_found_error")
@@ -575,11 +586,11 @@ async def test_deleting_a_response_that_is_made_ends_it_and_leaves_nothing() -> 
     async with serving(forever) as service:
         run = await ask(service)
         await spoken(run)
-        await service.delete("ada", run.id)
+        await service.stored.delete("ada", run.id)
 
         assert recognise(await events(run))["status"] == "cancelled"
         with pytest.raises(NotFound):
-            await service.retrieve("ada", run.id)
+            await service.stored.retrieve("ada", run.id)
         assert (len(service.runs), len(service.store)) == (0, 0)  # type: ignore[arg-type]  # the memory store's
 
 
@@ -638,14 +649,14 @@ async def test_input_items_are_those_of_this_request_and_not_of_the_chain() -> N
             input=[{"role": "user", "content": "2"}, {"role": "user", "content": "3"}],
             previous_response_id=first.id,
         )
-        live = await service.input_items("ada", second.id, after=None, before=None, limit=20, order="asc")
+        live = await service.stored.input_items("ada", second.id, after=None, before=None, limit=20, order="asc")
         await second.result()
-        kept = await service.input_items("ada", second.id, after=None, before=None, limit=20, order="asc")
+        kept = await service.stored.input_items("ada", second.id, after=None, before=None, limit=20, order="asc")
 
         assert kept == live
         assert [item.content[0].text for item in kept.data] == ["2", "3"]  # type: ignore[union-attr]  # messages of one text
         with pytest.raises(NotFound):
-            await service.input_items("eve", second.id, after=None, before=None, limit=20, order="asc")
+            await service.stored.input_items("eve", second.id, after=None, before=None, limit=20, order="asc")
 
 
 # ---------------------------------------------------------------- models

@@ -62,10 +62,12 @@ async def retrieve(
     """A stored response: the object, or with `stream=true` its events after `starting_after`."""
     owner, headers = owner_of(request), {REQUEST_ID: request_id(request)}
     if not flag(stream, "stream"):
-        return Response(await service.retrieve(owner, response_id), media_type="application/json", headers=headers)
+        return Response(
+            await service.stored.retrieve(owner, response_id), media_type="application/json", headers=headers
+        )
     hold_of(request.scope).stream()
     start = number(starting_after, "starting_after", -1, None, default=-1) + 1
-    log = await service.events(owner, response_id)
+    log = await service.stored.events(owner, response_id)
     body = sse.frames(log, start, service.settings.ping_seconds)
     return Stream(body, media_type=sse.MEDIA_TYPE, headers={**sse.HEADERS, **headers})
 
@@ -73,14 +75,14 @@ async def retrieve(
 @post(paths("/responses/{response_id:str}/cancel"), status_code=200, name="cancel_response")
 async def cancel(request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]) -> Response[bytes]:
     """Ends a background response within one token."""
-    body = await service.cancel(owner_of(request), response_id)
+    body = await service.stored.cancel(owner_of(request), response_id)
     return Response(body, media_type="application/json", headers={REQUEST_ID: request_id(request)})
 
 
 @delete(paths("/responses/{response_id:str}"), status_code=200, name="delete_response")
 async def remove(request: AnyRequest, response_id: FromPath[str], service: NamedDependency[Service]) -> Response[bytes]:
     """Forgets a stored response. Responses that continue it keep working."""
-    await service.delete(owner_of(request), response_id)
+    await service.stored.delete(owner_of(request), response_id)
     return json_answer(DeletedResponse(response_id), request)
 
 
@@ -95,7 +97,7 @@ async def input_items(
     order: FromQuery[str | None] = None,
 ) -> Response[bytes]:
     """The items a response was asked with, newest first unless `order=asc`."""
-    items = await service.input_items(
+    items = await service.stored.input_items(
         owner_of(request),
         response_id,
         after=after,
