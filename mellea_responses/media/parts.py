@@ -1,6 +1,6 @@
 """Where pictures, sounds, videos and files stand in items, and which of them can never be read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.media.inline import is_data_url
@@ -8,19 +8,20 @@ from mellea_responses.media.limits import PARTS
 from mellea_responses.wire import items as w
 
 Media = w.InputImage | w.InputFile | w.InputAudio | w.InputVideo
+_MEDIA = (w.InputImage, w.InputFile, w.InputAudio, w.InputVideo)  # as a tuple, for every item of every turn is asked
+_OUTPUTS = (w.FunctionCallOutput, w.CustomToolCallOutput)
 
 
-def media(item: object) -> Iterator[tuple[str, Media]]:
+def media(item: object) -> list[tuple[str, Media]]:
     """Every part of an item that is no text, with its place: `content[0]`, `output[1]`."""
+    parts: Sequence[w.Part]
     if isinstance(item, w.Message):
         field, parts = "content", item.content
-    elif isinstance(item, w.FunctionCallOutput | w.CustomToolCallOutput) and not isinstance(item.output, str):
-        field, parts = "output", item.output  # type: ignore[assignment]  # what a tool gives back are parts
+    elif isinstance(item, _OUTPUTS) and not isinstance(item.output, str):
+        field, parts = "output", item.output
     else:
-        return
-    for i, part in enumerate(parts):
-        if isinstance(part, Media):
-            yield f"{field}[{i}]", part
+        return []
+    return [(f"{field}[{i}]", part) for i, part in enumerate(parts) if isinstance(part, _MEDIA)]
 
 
 def check_media(items: Iterable[object], path: str = "input", *, remote: bool = False) -> None:

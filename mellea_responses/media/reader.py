@@ -61,9 +61,9 @@ class Reader:
         fetcher: "Fetcher | None" = None,
         documents: Documents | None = None,
     ) -> None:
-        self._enclosed, self._strict, self._fetcher = enclosed, strict, fetcher
+        self._enclosed, self._strict, self.fetcher = enclosed, strict, fetcher
         self._documents = documents or Documents()
-        self._cache = Cache(limits.CACHE_BYTES, ttl)
+        self.cache = Cache(limits.CACHE_BYTES, ttl)
         self._decoding = Slots(2, waiting=256)
 
     @classmethod
@@ -173,32 +173,32 @@ class Reader:
 
     async def _file(self, part: w.InputFile, owner: str, costs: Costs) -> str:
         key = await asyncio.to_thread(Cache.key, owner, "file", part.filename or "", part.file_data or "")
-        kept = self._cache.get(key)
+        kept = self.cache.get(key)
         if isinstance(kept, str):
             return kept
         text = await self._documents.read(part, owner, costs.files)
-        self._cache.put(key, text)
+        self.cache.put(key, text)
         return text
 
     async def _pixels(self, url: str, owner: str) -> int:
         """How many there are, after a look at the whole picture."""
         key = await asyncio.to_thread(Cache.key, owner, "picture", url)
-        kept = self._cache.get(key)
+        kept = self.cache.get(key)
         if isinstance(kept, int):
             return kept
         async with self._decoding.one(owner):
             picture = await asyncio.to_thread(images.check, url)
-        self._cache.put(key, picture.pixels)
+        self.cache.put(key, picture.pixels)
         return picture.pixels
 
     async def _fetched(self, url: str, owner: str, costs: Costs) -> str:
-        if self._fetcher is None:
+        if self.fetcher is None:
             raise InvalidRequest("This server fetches no images.")
         key = Cache.key(owner, "address", url)
-        kept = self._cache.get(key)
+        kept = self.cache.get(key)
         if isinstance(kept, str):
             return kept
-        data = await self._fetcher.fetch(url, owner)
+        data = await self.fetcher.fetch(url, owner)
         costs.fetched_bytes -= len(data)
         if costs.fetched_bytes < 0:
             raise InvalidRequest(
@@ -207,7 +207,7 @@ class Reader:
         async with self._decoding.one(owner):
             picture = await asyncio.to_thread(images.look, data)
             found = await asyncio.to_thread(images.as_data_url, data, picture.kind)
-        self._cache.put(key, found)
+        self.cache.put(key, found)
         return found
 
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 import websockets
 
-from mellea_responses.media.reader import Reader
+from mellea_responses.media.cache import Cache
 from mellea_responses.media.remote import Fetcher
 from mellea_responses.program.builtin import ModelProgram
 from mellea_responses.turn import Facts, Text, Turn
@@ -243,7 +243,7 @@ class Web:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.pages = {"/a.png": picture_bytes("PNG"), "/b.webp": picture_bytes("WEBP")}
-        self.port, self.ttl = 0, 60.0
+        self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
@@ -276,9 +276,9 @@ class Web:
             return ["127.0.0.2"]
 
         app = build_app(program, allow_remote_images=True, **settings)
-        fetcher = Fetcher(resolve, lambda address: str(address) == "127.0.0.2", {self.port}, TLS)
-        enclosed = getattr(app.state.service.program, "images", "look")
-        app.state.service.reader = Reader(self.ttl, fetcher=fetcher, enclosed=enclosed)
+        app.state.service.reader.fetcher = Fetcher(
+            resolve, lambda address: str(address) == "127.0.0.2", {self.port}, TLS
+        )
         return app
 
 
@@ -312,12 +312,11 @@ async def test_chat_completions_and_sockets_fetch_pictures_too() -> None:
 
 
 async def test_a_picture_that_is_gone_by_the_next_turn_is_told_to_the_model() -> None:
-    async with Web() as web:
-        web.ttl = 0
-        async with running(web.app()) as url:
-            first = (await post(url, {"input": asked(web.part("/a.png"))})).json
-            web.pages.clear()
-            second = (await post(url, {"input": "And?", "previous_response_id": first["id"]})).json
+    async with Web() as web, running(app := web.app()) as url:
+        first = (await post(url, {"input": asked(web.part("/a.png"))})).json
+        web.pages.clear()
+        app.state.service.reader.cache = Cache(0, 0)
+        second = (await post(url, {"input": "And?", "previous_response_id": first["id"]})).json
 
     assert heard(first)[0][1:] == ["What is it?", [data_url(picture_bytes("PNG"))]]
     assert heard(second)[0][1:] == ["(an image that can no longer be read)\nWhat is it?", []]
@@ -344,3 +343,29 @@ async def test_without_the_option_nothing_is_fetched() -> None:
 
     assert (refused.status, refused.error["param"]) == (400, "input[0].content[0]")
     assert web.asked == []
+
+
+async def test_what_is_inside_is_not_called_by_the_judge_and_the_names_of_a_real_server() -> None:
+    canary, called = Web(), asyncio.Event()
+    canary.serve = lambda *_: called.set()  # type: ignore[assignment,misc,return-value]  # whoever connects is heard
+    server = await asyncio.start_server(canary.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    app = build_app(echo, allow_remote_images=True)
+    app.state.service.reader.fetcher = Fetcher(ports={port}, tls=TLS)
+
+    async with server, running(app) as url:
+        answers = [
+            await post(url, {"input": asked({"type": "input_image", "image_url": f"http://{host}:{port}/a.png"})})
+            for host in (
+                "127.0.0.1",
+                "localhost",
+                "2130706433",
+                "0x7f.1",
+                "[::ffff:127.0.0.1]",
+                "localhost.localdomain",
+            )
+        ]
+
+    assert {(answer.status, answer.error["param"]) for answer in answers} == {(400, "input[0].content[0]")}
+    assert {answer.error["code"] for answer in answers} == {"failed_to_download_image"}
+    assert not called.is_set()

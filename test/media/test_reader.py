@@ -129,7 +129,7 @@ async def test_without_a_time_to_live_nothing_is_kept() -> None:
         await world.read(said(file(), w.InputImage(WEB), w.InputImage(picture("PNG"))))
 
     assert world.documents.read_names == ["a.txt"] * 2
-    assert world.reader._cache.bytes == 0
+    assert world.reader.cache.bytes == 0
 
 
 # ---------------------------------------------------------------- where it cannot be read
