@@ -187,3 +187,45 @@ def test_a_complaint_is_one_short_sentence_with_the_place(value: Any, words: str
 def test_what_fits_has_no_complaint() -> None:
     assert Schema({"type": "object"}, "x").complaint({"a": [1, None, "x"]}) is None
     assert Schema({}, "x").complaint(None) is None
+
+
+def test_what_is_wrong_is_told_without_its_place_where_to_find_it_would_take_long() -> None:
+    schema = Schema({"items": {"type": "string"}}, "x")
+
+    assert "[2]" in (schema.complaint(["a", "b", 5]) or "")
+    assert schema.complaint([5] * 100_000) == "it does not fit"
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        (
+            {"$id": "https://x.example/s", "$ref": "https://x.example/s#/$defs/a", "$defs": {"a": {"type": "string"}}},
+            "a",
+            5,
+        ),
+        ({"$ref": "#a", "$defs": {"n": {"$anchor": "a", "type": "string"}}}, "a", 5),
+        ({"$ref": "#/$defs/a~1b%20c", "$defs": {"a/b c": {"type": "string"}}}, "a", 5),
+        (
+            {"properties": {"$id": {"const": {"$id": "https://x.example"}}}},
+            {"$id": {"$id": "https://x.example"}},
+            {"$id": 5},
+        ),
+        ({"prefixItems": [{"type": "string"}, {"$ref": "#/prefixItems/0"}]}, ["a", "b"], ["a", 5]),
+    ],
+)
+def test_references_are_followed_in_every_spelling_that_stays_inside(schema: Any, fits: Any, does_not: Any) -> None:
+    assert Schema(schema, "x").complaint(fits) is None
+    assert Schema(schema, "x").complaint(does_not)
+
+
+def test_a_long_answer_to_an_ordinary_schema_is_judged() -> None:
+    person = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "tags": {"items": {"pattern": "^[a-z]{1,9}$"}}},
+    }
+    schema = Schema({"type": "array", "items": {"anyOf": [{"type": "null"}, person]}}, "x")
+    people: list[Any] = [{"name": "n" * 50, "tags": ["one", "two"]}] * 20_000
+
+    assert schema.complaint(people) is None
+    assert schema.complaint([*people, {"name": 5}])

@@ -19,21 +19,36 @@ def tool_schemas(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]
     return schemas
 
 
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """JSON types a schema allows, as far as it says; empty when it does not say."""
-    if not isinstance(schema, Mapping) or depth > 8:
-        return set()
-    if isinstance(ref := schema.get("$ref"), str):
-        return types_of(_resolve(ref, root), root, depth + 1)
-    declared = schema.get("type")
-    types = {declared} if isinstance(declared, str) else {t for t in declared or () if isinstance(t, str)}
-    for union in ("anyOf", "oneOf", "allOf"):
-        for choice in schema.get(union) or ():
-            types |= types_of(choice, root, depth + 1)
-    if not types:
-        values = [*(schema.get("enum") or ()), *([schema["const"]] if "const" in schema else ())]
-        types = {_type_name(value) for value in values}
+def types_of(schema: Any, root: Mapping[str, Any]) -> set[str]:
+    """JSON types a schema allows, as far as it says; empty when it does not say.
+
+    A client wrote it and nobody has judged it: each place is looked at once, whatever refers to it, and nothing in it
+    need have the type it should.
+    """
+    types: set[str] = set()
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        place = waiting.pop()
+        if not isinstance(place, Mapping) or id(place) in seen:
+            continue
+        seen.add(id(place))
+        if isinstance(ref := place.get("$ref"), str):
+            waiting.append(_resolve(ref, root))
+            continue
+        declared = place.get("type")
+        own = {name for name in [declared, *_listed(declared)] if isinstance(name, str)}
+        choices = [choice for union in ("anyOf", "oneOf", "allOf") for choice in _listed(place.get(union))]
+        if not own and not choices:
+            values = [*_listed(place.get("enum")), *([place["const"]] if "const" in place else ())]
+            own = {_type_name(value) for value in values}
+        types |= own
+        waiting += choices
     return types
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _resolve(ref: str, root: Mapping[str, Any]) -> Any:
