@@ -68,6 +68,8 @@ class Documents:
         file = await asyncio.to_thread(decode, part.file_data or "", limits.FILE_BYTES, "file")
         if _is_pdf(file, part.filename or ""):
             return await self._pdf(file.data, owner, budget)
+        if len(file.data) > 4 * budget.characters:  # no charset takes more bytes for a character
+            raise _refused("characters")
         return _within(await asyncio.to_thread(as_text, file.data, file.charset), budget)
 
     async def _pdf(self, data: bytes, owner: str, budget: Budget) -> str:

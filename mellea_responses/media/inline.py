@@ -1,10 +1,11 @@
 """Bytes that stand in the request itself: a data URL, or bare base64."""
 
-import base64
-import binascii
 import re
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from mellea_responses.errors import InvalidRequest
 
@@ -59,13 +60,15 @@ def decode(text: str, limit: int, what: str) -> Inline:
 
 
 def _bytes(text: str, what: str) -> bytes:
+    with suppress(msgspec.ValidationError, UnicodeError):
+        return msgspec.convert(text, bytes)  # several times faster than `base64`, and strict
     try:
         raw = text.encode("ascii")
         if b"%" in raw:
             raw = unquote_to_bytes(raw)
         raw = raw.translate(_URL_SAFE, _SPACE).rstrip(b"=")
-        return base64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)
-    except (UnicodeEncodeError, binascii.Error, ValueError):
+        return msgspec.convert((raw + b"=" * (-len(raw) % 4)).decode("ascii"), bytes)
+    except (UnicodeError, msgspec.ValidationError):
         raise InvalidRequest(f"The {what}'s base64 is broken.", code="invalid_base64") from None
 
 
