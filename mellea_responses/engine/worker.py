@@ -182,8 +182,9 @@ class Worker:
 
     def _generate(self, row: Row) -> None:
         def choose(logits: Tensor) -> int:
-            self._say(row, row.choose(logits))
-            self._wake()
+            if row.writer.reason is None:  # on MPS `generate()` hears of the end one token late
+                self._say(row, row.choose(logits))
+                self._wake()
             return row.tokens[-1]
 
         limit = self._model.context_length - len(row.tokens)

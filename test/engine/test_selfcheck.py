@@ -169,3 +169,24 @@ async def test_the_fallback_lane_survives_an_error(
     monkeypatch.undo()
 
     assert text_of(await ask(engine, request(user("hello")))) == expected
+
+
+async def test_a_token_that_comes_after_the_end_is_not_said(
+    started: Start, model: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `generate()` does on MPS, where it hears of the end one token late."""
+    monkeypatch.setattr(worker, "self_check", lambda model: Features())
+
+    def late(model: Any, tokens: Any, limit: int, choose: Any, over: Any) -> None:
+        ended = False
+        while not ended:
+            ended = over()
+            choose(torch.arange(400.0) % 97)
+
+    monkeypatch.setattr(worker, "run_generate", late)
+    engine = started(model)
+
+    steps = await ask(engine, request(user("hello"), options=Options(temperature=0.0, max_output_tokens=3)))
+
+    assert steps[-2].output_tokens == 3  # type: ignore[union-attr]  # usage comes before the stop
+    assert engine.counts()["rows"] == 0
