@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common import Row, main, row
+from mellea_responses.engine.request import GenerateRequest
+from mellea_responses.turn import Options, Text, Usage
 
 if TYPE_CHECKING:
     from mellea_responses.engine import Engine
@@ -39,12 +41,19 @@ class Bench:
     name: str
 
     def seconds(self, act: Callable[[], Any]) -> float:
+        if self.model.device.type != "cpu":
+            return self.clock(act)
+        began = time.process_time()
+        act()
+        return time.process_time() - began
+
+    def clock(self, act: Callable[[], Any]) -> float:
         import torch
 
         if self.model.device.type == "cpu":
-            began = time.process_time()
+            began = time.perf_counter()
             act()
-            return time.process_time() - began
+            return time.perf_counter() - began
         wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}[self.model.device.type]
         wait()
         began = time.perf_counter()
@@ -81,6 +90,7 @@ def _one(device: str, dtype: str, prompts: int, count: int, length: int) -> Iter
     from mellea_responses.engine.load import load_model
 
     model = load_model(os.environ.get("DEVICE_MODEL"), device=device, dtype=dtype, progress=False)
+    model.ends = frozenset()  # every answer has as many tokens as it may
     bench = Bench(model, TransformersCaches(), f"{device}, {dtype}")
     engine = Engine(model)
     try:
@@ -88,7 +98,7 @@ def _one(device: str, dtype: str, prompts: int, count: int, length: int) -> Iter
         yield row(f"{bench.name}, switched off by the self-check", [len(missing)], 0, "", note=", ".join(missing))
         yield from _agreement(bench, [_prompt(model, story, length) for story in STORIES[:prompts]], count)
         yield from _costs(bench, engine, length, count)
-        yield from asyncio.run(_cancelled(engine, length, count))
+        yield from asyncio.run(_cancelled(bench, engine, length, count))
         yield from _memory(bench, engine)
     finally:
         engine.close()
@@ -175,51 +185,59 @@ def _costs(bench: Bench, engine: "Engine", length: int, count: int) -> Iterator[
     yield row(f"{bench.name}, prompt of {length} in chunks of 256, in one pass = 1", [min(chunks) / min(cold)])
 
     prompt, ratios, note = torch.tensor([tokens], device=bench.model.device), [], ""
-    options = {"do_sample": False, "attention_mask": torch.ones_like(prompt), "eos_token_id": -1, "pad_token_id": 0}
+    options = {"do_sample": False, "attention_mask": torch.ones_like(prompt), "pad_token_id": 0}
     for _ in rounds:
         long, short = (
-            bench.seconds(lambda n=n: network.generate(prompt, max_new_tokens=n, **options)) for n in (count, 1)
+            bench.seconds(lambda n=n: network.generate(prompt, max_new_tokens=n, min_new_tokens=n, **options))
+            for n in (count, 1)
         )
-        own, first = (
-            bench.seconds(lambda n=n: bench.answer(tokens, bench.model.new_cache(), n)) for n in (count, 1)
-        )
+        own, first = (bench.seconds(lambda n=n: bench.answer(tokens, bench.model.new_cache(), n)) for n in (count, 1))
         ratios.append((own - first) / (long - short))
         note = f"{1e3 * (own - first) / (count - 1):.2f} against {1e3 * (long - short) / (count - 1):.2f} ms"
     yield row(f"{bench.name}, a token of the loop, `generate()` = 1", ratios, 1 / 0.97, note=note)
 
 
-async def _cancelled(engine: "Engine", length: int, count: int) -> list[Row]:
-    """What is still done after a cancel: tokens, and time against that of one pass."""
-    from mellea_responses.engine import GenerateRequest
-    from mellea_responses.turn import Options, Text, Usage
-
-    model, late, waits = engine._model, [], []
+async def _cancelled(bench: Bench, engine: "Engine", length: int, count: int) -> list[Row]:
+    """What is still done after a cancel: tokens, and time against that of one token or one chunk of a prompt."""
+    model, late, tokens, chunks = engine._model, list[float](), list[float](), list[float]()
     text = model.tokenizer.decode(_prompt(model, STORIES[1], length))
-    name = f"{model.device.type}, {str(model.dtype).removeprefix('torch.')}"
+    chunk = bench.clock(lambda: bench.feed(_prompt(model, STORIES[2], length)[:256], model.new_cache()))
     for i in range(3):
-        request = GenerateRequest(
-            messages=({"role": "user", "content": f"{i} {text}"},), options=Options(temperature=0.0, seed=i)
-        )
-        said, began, last, usage = 0, 0.0, 0.0, Usage(0, 0)
+        request = _request(f"{i} {text}", count)
+        said, began, step, last = 0, 0.0, 1.0, 0.0
         async for batch in engine.generate(request):
-            usage = next((step for step in batch if isinstance(step, Usage)), usage)
-            said += any(isinstance(step, Text) for step in batch)
-            if said == count and not request.cancelled.is_set():
+            now = time.perf_counter()
+            said += isinstance(batch[0], Text)
+            if said == count and not began:
                 request.cancelled.set()
-                began, step = time.perf_counter(), time.perf_counter() - last
-                known = usage
-            last = time.perf_counter()
-        del known
-        waits.append((time.perf_counter() - began) / step)
-        late.append(float(usage.output_tokens - count))
-    return [
-        row(f"{name}, tokens after a cancel", late, 2, ""),
-        row(f"{name}, from a cancel to the end, a token = 1", waits, 2),
-    ]
+                began, step = time.perf_counter(), now - last
+                made = len(engine._worker._rows[0].writer.tokens) if engine._worker._rows else count
+            last = now
+            if isinstance(batch[-1], Usage) and began:
+                late.append(float(batch[-1].output_tokens - made))
+                tokens.append((time.perf_counter() - began) / step)
+        request = _request(f"{i} and then {text}", count)
+        answer = asyncio.ensure_future(anext(engine.generate(request)))
+        while not engine.counts()["rows"] and not answer.done():  # noqa: ASYNC110  # the model's thread tells nobody
+            await asyncio.sleep(0)
+        request.cancelled.set()
+        began = time.perf_counter()
+        await answer
+        chunks.append((time.perf_counter() - began) / chunk)
+    rows = [row(f"{bench.name}, a prompt from a cancel to its end, a chunk = 1", chunks, 1.5)]
+    if late:
+        rows.append(row(f"{bench.name}, tokens after a cancel", late, 1, ""))
+        rows.append(row(f"{bench.name}, an answer from a cancel to its end, a token = 1", tokens, 2))
+    return rows
+
+
+def _request(text: str, count: int) -> "GenerateRequest":
+    options = Options(temperature=0.0, max_output_tokens=20 * count)
+    return GenerateRequest(messages=({"role": "user", "content": text},), options=options)
 
 
 def _memory(bench: Bench, engine: "Engine") -> Iterator[Row]:
-    """Bytes of a kept token against the formula, and the peak over the model's own bytes."""
+    """Bytes of a kept token against the formula, and the peak; on the CPU that of the process, whatever ran before."""
     import torch
 
     model, counts = bench.model, engine.counts()

@@ -38,13 +38,10 @@ class Features(msgspec.Struct, frozen=True):
 
 
 def self_check(model: Model) -> Features:
-    """Try out what holds. Takes a dozen forwards of up to ten tokens."""
-    caches = TransformersCaches()
+    """Try out what holds. Takes seven forwards of up to ten tokens where everything does."""
     words: list[int] = model.tokenizer.encode(_SENTENCE, add_special_tokens=False)
-    tokens = (words * 10)[:10]
     try:
-        _choose_attention(model, tokens)
-        features = _tried(model, caches, tokens)
+        features = _with_attention(model, (words * 10)[:10])
     except Exception:
         log.exception("the self-check failed; requests run one at a time through generate()")
         features = Features()
@@ -54,46 +51,52 @@ def self_check(model: Model) -> Features:
     return features
 
 
-def _choose_attention(model: Model, tokens: list[int]) -> None:
-    """Our own attention where it gives what transformers' gives, for a whole prompt, several tokens and one."""
-    parts, rough = (tokens[:5], tokens[5:9], tokens[9:]), model.dtype != torch.float32
-
-    def passes() -> list[Tensor]:
-        cache = model.new_cache()
-        return [model.forward(part, cache) for part in parts]
-
+def _with_attention(model: Model, tokens: list[int]) -> Features:
+    """What holds with our own attention; where something does not, with that of transformers."""
     use_own(model.network)
-    expected = passes()
-    if use_grouped(model.network) and not _holds(
-        lambda: all(_same(ours, theirs, rough) for ours, theirs in zip(passes(), expected, strict=True))
-    ):
+    plain = model.forward(tokens[:7], None), model.forward(tokens, None)
+    if not use_grouped(model.network):
+        return _tried(model, tokens, *plain)
+    try:
+        features = _tried(model, tokens, *plain)
+    except Exception:
+        log.info("our own attention failed", exc_info=True)
+        features = Features()
+    if features == Features(loop=True, chunks=True, reuse=True, crop=True):
+        return features
+    use_own(model.network)
+    if (theirs := _tried(model, tokens, *plain)) != features:
         log.warning("%s: the self-check switched off our own attention", model.name)
-        use_own(model.network)
+        return theirs
+    use_grouped(model.network)
+    return features
 
 
-def _tried(model: Model, caches: TransformersCaches, tokens: list[int]) -> Features:
-    whole, rough = model.forward(tokens, None), model.dtype != torch.float32
+def _tried(model: Model, tokens: list[int], seven: Tensor, ten: Tensor, *, crops: bool = True) -> Features:
+    caches, rough = TransformersCaches(), model.dtype != torch.float32
     kept = model.new_cache()
     model.forward(tokens[:6], kept)
-    if not _same(model.forward(tokens[6:7], kept), model.forward(tokens[:7], None), rough):
+    if not _same(model.forward(tokens[6:7], kept), seven, rough):
         return Features()
 
     def resumed(length: int) -> bool:
-        return _same(model.forward(tokens[length:], caches.fork(kept, 7, length)), whole, rough)
+        return _same(model.forward(tokens[length:], caches.fork(kept, 7, length)), ten, rough)
 
     if not resumed(7):
         return Features(loop=True)
-    if not resumed(7):
-        return Features(loop=True, chunks=True)
-    crop = caches.can_crop(kept, 7, 4) and _holds(lambda: resumed(4) and resumed(7))
-    return Features(loop=True, chunks=True, reuse=True, crop=crop)
+    crops = crops and caches.can_crop(kept, 7, 4)
+    crop = crops and _holds(lambda: resumed(4))
+    if resumed(7):
+        return Features(loop=True, chunks=True, reuse=True, crop=crop)
+    # A fork changed the original: the cut one or the other.
+    return _tried(model, tokens, seven, ten, crops=False) if crops else Features(loop=True, chunks=True)
 
 
 def _holds(claim: Callable[[], bool]) -> bool:
     try:
         return claim()
     except Exception:
-        log.info("trying it out failed", exc_info=True)
+        log.info("cropping a cache failed", exc_info=True)
         return False
 
 
