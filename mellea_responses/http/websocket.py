@@ -18,15 +18,18 @@ from mellea_responses.http.errors import error_body
 from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.ids import new_id
+from mellea_responses.limits import MAX_FIELD_BYTES, MAX_VALUES
 from mellea_responses.runs import Run
 from mellea_responses.service import Service
 from mellea_responses.wire.decode import decode_create
 from mellea_responses.wire.events import SocketError, SteerFailed
 from mellea_responses.wire.items import Item
 from mellea_responses.wire.request import CreateResponse
+from mellea_responses.wire.shape import Shape
 
 QUEUE = 32
 LIFETIME = 60 * 60
+FRAME_VALUES = 5 * MAX_VALUES  # a frame is decoded as a whole; its parts are judged as those of a body
 HTTP_ONLY = frozenset({"type", "stream", "stream_options", "background", "response", "stream_id"})
 _encode = msgspec.json.Encoder().encode
 
@@ -107,6 +110,8 @@ class Session:
         limit = self._service.settings.max_body_bytes
         if len(raw) > limit:
             raise ContentTooLarge(f"The frame is larger than {limit} bytes.")
+        if len(raw) > MAX_FIELD_BYTES:
+            Shape(FRAME_VALUES).check(raw, "")
         try:
             frame = msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -8,9 +8,11 @@ from msgspec import UNSET, Raw
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.ids import new_item_id
+from mellea_responses.limits import MAX_ITEMS, MAX_PARTS
 from mellea_responses.wire import items as w
 from mellea_responses.wire import params as p
 from mellea_responses.wire.decode import decode_item_param
+from mellea_responses.wire.shape import Shape, check_number
 
 Reference = p.ItemReferenceParam
 Trigger = p.CompactionTriggerParam
@@ -31,7 +33,20 @@ def normalize_input(value: str | Sequence[Raw] | None, path: str = "input") -> t
         return ()
     if isinstance(value, str):
         return (user_text(value),)
-    return tuple(normalize_item(decode_item_param(raw, f"{path}[{i}]"), f"{path}[{i}]") for i, raw in enumerate(value))
+    check_number(len(value), MAX_ITEMS, path)
+    shape, parts = Shape(), 0
+    items = []
+    for i, raw in enumerate(value):
+        place = f"{path}[{i}]"
+        shape.check(raw, place)
+        item = normalize_item(decode_item_param(raw, place), place)
+        if isinstance(item, w.Message):
+            parts += len(item.content)
+        elif isinstance(item, w.FunctionCallOutput | w.CustomToolCallOutput) and not isinstance(item.output, str):
+            parts += len(item.output)
+        check_number(parts, MAX_PARTS, place)
+        items.append(item)
+    return tuple(items)
 
 
 def user_text(text: str) -> w.Message:

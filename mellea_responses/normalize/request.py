@@ -3,15 +3,17 @@
 from typing import Any
 
 from mellea_responses.errors import InvalidRequest
+from mellea_responses.limits import MAX_TOOLS
 from mellea_responses.normalize.items import Reference, Trigger, normalize_input
+from mellea_responses.normalize.tools import count_tools, normalize_choice, normalize_loose_tools, normalize_tools
 from mellea_responses.normalize.tools import merge_tools as merge_tools
-from mellea_responses.normalize.tools import normalize_choice, normalize_loose_tools, normalize_tools
 from mellea_responses.schemas import Schema
 from mellea_responses.turn import Format, Options, Turn
 from mellea_responses.wire import items as w
 from mellea_responses.wire import tools as t
 from mellea_responses.wire.decode import decode_tool_param
 from mellea_responses.wire.request import CreateResponse, FormatParam
+from mellea_responses.wire.shape import check_depth, check_number
 
 MAX_STOPS = 16
 
@@ -41,6 +43,7 @@ def normalize(request: CreateResponse, *, reject_unsupported: bool = False) -> N
             more, hosted = normalize_loose_tools(item.tools, f"input[{i}].tools")
             check_tools(more, f"input[{i}].tools")
             tools, unsupported = merge_tools(tools, more), unsupported + hosted
+    check_number(count_tools(tools), MAX_TOOLS, "tools")
     if reject_unsupported and unsupported:
         raise InvalidRequest(
             f"This server cannot run the hosted tool `{unsupported[0][:64]}`.",
@@ -76,6 +79,7 @@ def _check_start(request: CreateResponse) -> None:
             raise InvalidRequest("Keys of metadata may have 64 characters at most.", param="metadata")
     if "chat_template" in (request.chat_template_kwargs or {}):
         raise InvalidRequest("A chat template comes from the model only.", param="chat_template_kwargs.chat_template")
+    check_depth(request.chat_template_kwargs or {}, "chat_template_kwargs")
 
 
 def _chained(request: CreateResponse) -> bool:
@@ -139,6 +143,7 @@ def _format(param: FormatParam, path: str) -> Format:
         raise InvalidRequest("A json_schema format needs a `name`.", param=f"{path}.name")
     if schema is None:
         raise InvalidRequest("A json_schema format needs a `schema`.", param=f"{path}.schema")
+    check_depth(schema, f"{path}.schema")
     Schema(schema, f"{path}.schema")
     return Format("json_schema", name=name, schema=schema, strict=bool(strict), description=description)
 

@@ -1,15 +1,17 @@
 """Tools and `tool_choice` in any client's spelling → canonical tools and one choice."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
 from msgspec import UNSET, Raw
 
 from mellea_responses.errors import InvalidRequest
+from mellea_responses.limits import MAX_TOOL_BYTES, MAX_TOOLS, MAX_TOOLS_BYTES
 from mellea_responses.wire import params as p
 from mellea_responses.wire import tools as t
 from mellea_responses.wire.decode import convert, decode_tool_param, read_tool
 from mellea_responses.wire.request import ToolChoiceParam
+from mellea_responses.wire.shape import Shape, check_number
 
 
 def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
@@ -18,7 +20,22 @@ def normalize_tools(raws: Sequence[Raw] | None, path: str = "tools") -> tuple[tu
     Raises:
         InvalidRequest: a tool is broken, or two have one name.
     """
-    return _sort((decode_tool_param(raw, f"{path}[{i}]") for i, raw in enumerate(raws or ())), path)
+    return _sort(_decoded(raws or (), path), path)
+
+
+def _decoded(raws: Sequence[Raw], path: str) -> Iterator[p.ToolParam | dict[str, Any]]:
+    """The tools one by one, within their limits."""
+    check_number(len(raws), MAX_TOOLS, path)
+    shape, left = Shape(), MAX_TOOLS_BYTES
+    for i, raw in enumerate(raws):
+        place, size = f"{path}[{i}]", len(memoryview(raw))
+        if size > MAX_TOOL_BYTES:
+            raise InvalidRequest(f"A tool may have {MAX_TOOL_BYTES} bytes; this one has {size}.", param=place)
+        left -= size
+        if left < 0:
+            raise InvalidRequest(f"All tools may have {MAX_TOOLS_BYTES} bytes together.", param=path)
+        shape.check(raw, place)
+        yield decode_tool_param(raw, place)
 
 
 def normalize_loose_tools(loose: Iterable[dict[str, Any]], path: str) -> tuple[tuple[t.Tool, ...], tuple[str, ...]]:
@@ -35,6 +52,11 @@ def _sort(params: Iterable[p.ToolParam | dict[str, Any]], path: str) -> tuple[tu
         else:
             tools.append(_tool(param, f"{path}[{i}]"))
     return tuple(tools), tuple(unsupported)
+
+
+def count_tools(tools: Iterable[t.Tool]) -> int:
+    """How many there are, those inside namespaces included."""
+    return sum(len(tool.tools) if isinstance(tool, t.NamespaceTool) else 1 for tool in tools)
 
 
 def merge_tools(declared: tuple[t.Tool, ...], more: Iterable[t.Tool]) -> tuple[t.Tool, ...]:

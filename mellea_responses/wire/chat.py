@@ -10,7 +10,7 @@ from msgspec import Meta, Raw
 
 from mellea_responses.wire import params as p
 from mellea_responses.wire.items import Wire
-from mellea_responses.wire.request import CreateResponse, Effort, FormatParam, FunctionName, Text
+from mellea_responses.wire.request import CreateResponse, Effort, FormatParam, FunctionName, Short, Text
 
 
 class FileBody(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class CreateChat(msgspec.Struct, frozen=True, kw_only=True):
     """What a client may ask. `None` is the same as absent, everywhere; an unknown key is ignored."""
 
     messages: list[ChatMessage]
-    model: str | None = None
+    model: Short | None = None
     n: Annotated[int, Meta(ge=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -153,10 +153,10 @@ class CreateChat(msgspec.Struct, frozen=True, kw_only=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    user: str | None = None
+    service_tier: Short | None = None
+    safety_identifier: Short | None = None
+    prompt_cache_key: Short | None = None
+    user: Short | None = None
 
 
 class FromChat(CreateResponse, frozen=True, kw_only=True):

@@ -13,9 +13,11 @@ from mellea_responses.errors import ContentTooLarge, InvalidRequest
 from mellea_responses.wire.items import RECEIPTS, Receipt
 from mellea_responses.wire.params import ItemParam, ToolParam
 from mellea_responses.wire.request import CreateResponse
+from mellea_responses.wire.shape import check_fields
 
 T = TypeVar("T")
 
+_encode = msgspec.json.Encoder().encode
 _create = msgspec.json.Decoder(CreateResponse)
 _item = msgspec.json.Decoder(ItemParam)
 _tool = msgspec.json.Decoder(ToolParam)
@@ -28,6 +30,7 @@ _NAMES = {
     "list": "array",
     "dict": "object",
 }
+_LONG = 16 * 1024
 _KNOWN_TOOL = frozenset({"function", "custom", "namespace", "tool_search"})
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 
@@ -115,6 +118,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes, prefix: str) -> T:
     if not body:
         raise InvalidRequest("The body is empty; send a JSON object.")
+    check_fields(body)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
@@ -153,7 +157,7 @@ def _second_look(raw: Raw | bytes, path: str, exc: msgspec.ValidationError) -> I
             raise InvalidRequest("An item needs a `type`, such as `message`.", param=f"{path}.type")
         loose = {**loose, "type": kind}
         try:
-            item: ItemParam = msgspec.convert(loose, ItemParam)
+            item = _complete(loose, len(memoryview(raw)))
         except msgspec.ValidationError as again:
             exc = again
         else:
@@ -162,6 +166,13 @@ def _second_look(raw: Raw | bytes, path: str, exc: msgspec.ValidationError) -> I
         loose = {**loose, "content": [_with_part_type(part, loose.get("role")) for part in loose["content"]]}
         return _convert_item(loose, path)
     raise invalid(exc, path)
+
+
+def _complete(loose: dict[str, Any], size: int) -> ItemParam:
+    if size < _LONG:  # setting a conversion up costs as much as reading this again
+        return _item.decode(_encode(loose))
+    item: ItemParam = msgspec.convert(loose, ItemParam)
+    return item
 
 
 def _convert_item(loose: dict[str, Any], path: str) -> ItemParam:

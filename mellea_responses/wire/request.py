@@ -8,11 +8,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw
 
+from mellea_responses.limits import MAX_NAMES, MAX_SHORT, MAX_TOOLS
+
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Summary = Literal["concise", "detailed", "auto"]
 Text = Annotated[str, Meta(max_length=10_485_760)]
 """The specification's limit for a text; it counts characters."""
+Short = Annotated[str, Meta(max_length=MAX_SHORT)]
+Names = Annotated[list[str], Meta(max_length=MAX_NAMES)]
 
 
 class ReasoningParam(msgspec.Struct, frozen=True):
@@ -62,19 +66,19 @@ class ToolChoiceParam(msgspec.Struct, frozen=True):
     namespace: str | None = None
     function: FunctionName | None = None
     mode: Literal["none", "auto", "required"] | None = None
-    tools: list["ToolChoiceParam"] | None = None
+    tools: Annotated[list["ToolChoiceParam"], Meta(max_length=MAX_TOOLS)] | None = None
     allowed_tools: dict[str, Any] | None = None
 
 
 class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What a client may ask. `None` is the same as absent, everywhere."""
 
-    model: str | None = None
+    model: Short | None = None
     input: Text | list[Raw] | None = None
     instructions: Text | None = None
-    previous_response_id: str | None = None
-    conversation: str | ConversationParam | None = None
-    include: list[str] | None = None
+    previous_response_id: Short | None = None
+    conversation: Short | ConversationParam | None = None
+    include: Names | None = None
     tools: list[Raw] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceParam | None = None
     parallel_tool_calls: bool | None = None
@@ -95,13 +99,13 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     background: bool | None = None
     store: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    user: str | None = None
-    context_management: list[ContextManagement] | None = None
+    service_tier: Short | None = None
+    safety_identifier: Short | None = None
+    prompt_cache_key: Short | None = None
+    user: Short | None = None
+    context_management: Annotated[list[ContextManagement], Meta(max_length=MAX_NAMES)] | None = None
     # Ours, beyond OpenAI's: listed in docs/options.md.
-    requirements: list[str] | None = None
+    requirements: Names | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=64)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -110,4 +114,4 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     # WebSocket only.
     generate: bool | None = None
-    stream_id: str | None = None
+    stream_id: Short | None = None
