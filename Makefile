@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+AUDIT := .audit
+AUDIT_VERSION := 2.10.1
 # Where torch comes from. Empty: pip's own configuration. On Linux PyPI's torch brings gigabytes of CUDA; for the CPU
 # build: `make install TORCH_INDEX=https://download.pytorch.org/whl/cpu`.
 TORCH_INDEX ?=
@@ -11,7 +13,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt 
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-clients test-model check fmt lint types layers docs write-docs bench clean
+.PHONY: help install serve test test-clients test-model check audit fmt lint types layers docs write-docs bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,6 +44,16 @@ test-model: install ## Run the tests that need the embedded model, slow ones too
 
 check: lint types layers docs ## Everything that needs no run: lint, format, types, import directions, docs
 
+audit: $(AUDIT)/bin/pip-audit ## Look the pinned versions up among known vulnerabilities (needs the network)
+	@$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt || { \
+		echo "make audit: either a version above has a known vulnerability, or pypi.org, which knows them," \
+			"could not be asked about it: then nothing was audited."; exit 1; }
+
+# An environment of its own: what looks after the dependencies must not become one.
+$(AUDIT)/bin/pip-audit:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet pip-audit==$(AUDIT_VERSION)
+
 fmt: install ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -71,4 +83,4 @@ bench: install ## Measure the ratios of docs/performance.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment and every cache
-	rm -rf $(VENV) .clients dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(AUDIT) .clients dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -11,6 +11,8 @@ from mellea_responses.engine.model import Model
 from mellea_responses.engine.progress import shown_progress
 from mellea_responses.engine.request import LoadError
 
+_PICKLES = {".bin", ".pt", ".pth", ".ckpt"}
+
 
 def load_model(
     source: str | None, *, device: str = "auto", dtype: str = "auto", progress: bool = True, trust: bool = False
@@ -51,9 +53,18 @@ def _read(source: str, dtype: Any, device: torch.device, trust: bool) -> tuple[A
             source, dtype=dtype, trust_remote_code=trust, use_safetensors=None if trust else True
         )
     except Exception as exc:
-        reason = (str(exc).strip() or type(exc).__name__).splitlines()[0][:300]
-        raise LoadError(f"{source} cannot be loaded: {reason}") from exc
+        raise LoadError(f"{source} cannot be loaded: {_reason(source, exc, trust)}") from exc
     return tokenizer, network.to(device).eval()
+
+
+def _reason(source: str, exc: Exception, trust: bool) -> str:
+    """Why, in one line; what only a flag allows is said in our own words, since the library's name its arguments."""
+    files = {file.suffix for file in Path(source).glob("*.*")} if Path(source).is_dir() else set()
+    if not trust and "trust_remote_code" in str(exc):
+        return "it brings Python code of its own, which runs only with --trust-remote-code."
+    if not trust and files & _PICKLES and ".safetensors" not in files:
+        return "its weights are pickles, not safetensors; they are read only with --trust-remote-code."
+    return (str(exc).strip() or type(exc).__name__).splitlines()[0][:300]
 
 
 def _device(wanted: str) -> torch.device:
