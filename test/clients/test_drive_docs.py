@@ -23,3 +23,10 @@ def test_a_line_with_an_address_is_the_drivers_own(driver: str, line: str) -> No
     )
 
     assert quoted.strip() in written
+
+
+def test_the_screen_on_the_page_is_of_a_real_run_and_tells_nothing_of_a_machine() -> None:
+    screen = PAGE.partition("<!-- codex -->")[2].partition("<!-- end -->")[0]
+
+    assert "exec\n/bin/bash -lc 'mkdir made' in ~/project\n succeeded" in screen
+    assert not re.search(r"/(tmp|home|root|Users|work)\b", screen)

@@ -8,13 +8,6 @@ from support.driving import DRIVE_SECONDS, FEATURES, Client, Drive, Tell, drive
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(DRIVE_SECONDS + 20)]
 
-CHAT = ("plain", "stream", "tools", "parallel", "structured", "images", "error", "failed", "cut")
-
-
-def only(*features: str) -> dict[str, str]:
-    """What a client is not asked to do here."""
-    return {name: "-" for name in FEATURES if name not in features}
-
 
 WHOLE = {"stream": "-", "cut": "-"}  # nothing is streamed
 FAKED = {"cut": "for models it does not know it fetches the whole answer and streams that itself"}
@@ -23,8 +16,10 @@ QUIET = {"failed": "this version of its provider ends with the finish reason err
 UNTOLD = "over a WebSocket it says that the answer failed and keeps the message to itself"
 MUTE = {"error": UNTOLD, "failed": UNTOLD}
 TURNED = {"parallel": "it gives the calls of a stream back in another order, each with its own output"}
-FORGETS = {"reasoning": "it leaves earlier reasoning out", "conversation": "-"}
-LLAMA = {"reasoning": "-", "conversation": "-"}
+FORGETS = {"reasoning": "it leaves earlier reasoning out"}
+CHAT = {"chain": "in chat completions every turn sends the whole conversation"}
+WORDS = {"reasoning": "they keep the words of an answer and its calls, nothing else"}
+FORMS = dict.fromkeys(FEATURES.keys() - {"structured", "error", "failed"}, "it is for structured answers alone")
 STATELESS = {"chain": "it sends the whole conversation every time"}
 PLUGIN = {"conversation": "under this version of llm it continues a conversation without what was said before"}
 CLIENTS = (
@@ -49,7 +44,7 @@ CLIENTS = (
     Client("LangChain Python", "langchain", "use_langchain.py", "plain", WHOLE),
     Client("LangChain Python, stream", "langchain", "use_langchain.py", "stream"),
     Client("LiteLLM", "litellm", "use_litellm.py", "responses", FAKED),
-    Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", FAKED | {"chain": "-", "conversation": "-"}),
+    Client("LiteLLM, chat bridge", "litellm", "use_litellm.py", "bridge", FAKED | CHAT),
     Client("AI SDK 7, openai", "ai-sdk-7", "use_ai_sdk.mjs", "openai", WHOLE),
     Client("AI SDK 7, openai, stream", "ai-sdk-7", "use_ai_sdk.mjs", "openai-stream"),
     Client("AI SDK 7, open-responses", "ai-sdk-7", "use_ai_sdk.mjs", "open-responses", OPEN | WHOLE),
@@ -63,17 +58,17 @@ CLIENTS = (
     Client("Agents SDK JS, WebSocket", "openai-agents-js", "use_agents.mjs", "websocket", MUTE),
     Client("LangChain JS", "langchain-js", "use_langchain.mjs", "plain", WHOLE),
     Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream"),
-    Client("instructor", "instructor", "use_instructor.py", "plain", only("structured", "error", "failed")),
+    Client("instructor", "instructor", "use_instructor.py", "plain", FORMS),
     Client("Strands", "strands", "use_strands.py", "stream", FORGETS),
-    Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE | {"conversation": "-"}),
-    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", TURNED | {"conversation": "-"}),
-    Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream", LLAMA),
+    Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE),
+    Client("Haystack, stream", "haystack", "use_haystack.py", "stream", TURNED),
+    Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream"),
     Client("llm", "llm", "use_llm.py", "plain", WHOLE | STATELESS),
     Client("llm, stream", "llm", "use_llm.py", "stream", STATELESS),
     Client("llm, llm-openai-plugin", "llm", "use_llm.py", "plugin", STATELESS | PLUGIN),
-    Client("Chat as Mellea's clients", "chat", "use_chat.py", "sdk", WHOLE | only(*CHAT)),
-    Client("Chat as Mellea's clients, stream", "chat", "use_chat.py", "stream", only(*CHAT)),
-    Client("Chat as Mellea's clients, by hand", "chat", "use_chat.py", "requests", only(*CHAT)),
+    Client("Chat as Mellea's clients", "chat", "use_chat.py", "sdk", WHOLE | CHAT | WORDS),
+    Client("Chat as Mellea's clients, stream", "chat", "use_chat.py", "stream", CHAT | WORDS),
+    Client("Chat as Mellea's clients, by hand", "chat", "use_chat.py", "requests", CHAT | WORDS),
     Client("agent-framework", "agent-framework", "use_agent_framework.py", "plain", WHOLE),
     Client("agent-framework, stream", "agent-framework", "use_agent_framework.py", "stream"),
 )

@@ -31,13 +31,23 @@ class Codex:
         self.work.mkdir()
 
     async def ask(
-        self, url: str, prompt: str, *options: str, model: str = "local", config: str = "", tables: str = ""
+        self,
+        url: str,
+        prompt: str,
+        *options: str,
+        model: str = "local",
+        config: str = "",
+        tables: str = "",
+        small: bool = False,
+        seconds: float = 120,
     ) -> Outcome:
         """What is on the output is what the user reads in the end; the rest is in the errors."""
         env = {"CODEX_HOME": str(self.home), "HOME": str(self.home)}
         before: Sequence[str] = ()
-        if self.way.startswith("custom"):
-            text = shown("codex", url)
+        if small:
+            (self.home / "small.md").write_text(shown("small.md", url))
+        if small or self.way.startswith("custom"):
+            text = shown("codex-small" if small else "codex", url)
             text += "supports_websockets = true\n" if "WebSocket" in self.way else ""
         elif self.way == "built-in provider":
             text = shown("codex-built-in", url)
@@ -49,7 +59,7 @@ class Codex:
         text = config + "\n" + text.replace('model = "local"', f'model = "{model}"') + "\n"
         (self.home / "config.toml").write_text(text + tables)
         exact = ("exec", *before, "--skip-git-repo-check", "--sandbox", "danger-full-access", *options, prompt)
-        return await run([self.environment.program("codex"), *exact], env=env, cwd=self.work, seconds=120)
+        return await run([self.environment.program("codex"), *exact], env=env, cwd=self.work, seconds=seconds)
 
     async def resume(self, prompt: str) -> Outcome:
         """The next turn of the last session."""
@@ -58,25 +68,36 @@ class Codex:
         return await run(command, env=env, cwd=self.work, seconds=120)
 
 
-async def pi(url: str, folder: Path, prompt: str, *options: str, seconds: float = 90) -> Outcome:
+async def pi(url: str, folder: Path, prompt: str, *options: str, small: bool = False, seconds: float = 90) -> Outcome:
     """One prompt to pi, with the server in its `models.json`."""
     environment = ENVIRONMENTS["pi"]
     agent = folder / "agent"
     agent.mkdir(exist_ok=True)
     (agent / "models.json").write_text(shown("pi", url))
+    if small:
+        options = (*options, "--tools", "bash", "--system-prompt", shown("small.md", url).strip())
     env = {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(folder), "PI_OFFLINE": "1"}
     command = [environment.interpreter, environment.program("pi"), "--print", "--model", "mellea/local"]
     return await run([*command, *options, prompt], env=env, cwd=folder, seconds=seconds)
 
 
-async def opencode(url: str, folder: Path, prompt: str, *options: str, seconds: float = 90) -> Outcome:
+async def opencode(
+    url: str, folder: Path, prompt: str, *options: str, small: bool = False, seconds: float = 160
+) -> Outcome:
     """One prompt to OpenCode, with the server as a provider in its configuration."""
     settings = {"share": "disabled", "autoupdate": False, "permission": "allow"}
-    (folder / "opencode.json").write_text(json.dumps(json.loads(shown("opencode", url)) | settings))
+    chosen = json.loads(shown("opencode-small" if small else "opencode", url))
+    (folder / "opencode.json").write_text(json.dumps(settings | chosen))
     homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
     env = {"HOME": str(folder), "OPENCODE_DISABLE_MODELS_FETCH": "1", **homes}
     command = [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task"]
-    return await run([*command, *options, prompt], env=env, cwd=folder, seconds=seconds)
+    words = prompt.split(" ")  # an argument with blanks would reach the model in quotes
+    return await run([*command, *options, *words], env=env, cwd=folder, seconds=seconds)
+
+
+def told_to_call(name: str, **arguments: str) -> str:
+    """A prompt at which even the embedded model calls a tool."""
+    return f"Repeat this exactly: <tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 @dataclass(frozen=True)

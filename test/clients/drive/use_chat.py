@@ -29,6 +29,8 @@ Said = tuple[str, list[Any], int]
 def use(mode: str, feature: str, url: str) -> dict[str, Any]:
     parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PIXEL}}]
     messages: list[Any] = [{"role": "user", "content": parts if feature == "images" else "How is the weather?"}]
+    if feature == "conversation":
+        messages = [{"role": "user", "content": "One."}]
     body: dict[str, Any] = {"model": "granite4.1:3b"}
     if feature in FORMATS:
         body["response_format"] = FORMATS[feature]
@@ -42,6 +44,9 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         for call in calls:
             city = json.loads(call["function"]["arguments"])["city"]
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"{city} is sunny"})
+    if feature == "conversation":
+        text, _, _ = ask(url, {**body, "messages": messages})
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Two."}]
     if asks:
         messages.append({"role": "user", "content": "Answer with what the tools said."})
     text, _, deltas = ask(url, {**body, "messages": messages})

@@ -8,6 +8,7 @@ from haystack.components.generators.chat import OpenAIResponsesChatGenerator
 from haystack.dataclasses import ChatMessage, ImageContent
 from haystack.tools import create_tool_from_function
 from haystack.utils import Secret
+from openai import OpenAI
 from pydantic import BaseModel
 
 
@@ -35,6 +36,11 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         more["generation_kwargs"] = {"text": {"format": form}} if mode == "stream" else {"text_format": City}
     key = Secret.from_token("unused")
     generator = OpenAIResponsesChatGenerator(api_key=key, model="local", api_base_url=f"{url}/v1", **more)
+    if feature == "conversation":
+        kept = {"conversation": OpenAI(base_url=f"{url}/v1", api_key="unused").conversations.create().id}
+        generator.run(messages=[ChatMessage.from_user("One.")], generation_kwargs=kept)
+        answer = generator.run(messages=[ChatMessage.from_user("Two.")], generation_kwargs=kept)["replies"][0]
+        return {"text": answer.text}
     if feature == "chain":
         first = generator.run(messages=[ChatMessage.from_user("One.")])["replies"][0]
         continued = {"previous_response_id": first.meta["id"]}

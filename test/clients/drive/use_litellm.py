@@ -83,6 +83,10 @@ def bridge(feature: str, where: dict[str, Any]) -> dict[str, Any]:
         answer = ask([{"role": "user", "content": "Graz?"}], response_format=form)
         city = json.loads(answer.choices[0].message.content)
         return {"text": f"{city['city']} has {city['degrees']} degrees."}
+    if feature == "conversation":
+        turns: list[Any] = [{"role": "user", "content": "One."}]
+        turns += [ask(turns).choices[0].message, {"role": "user", "content": "Two."}]
+        return {"text": ask(turns).choices[0].message.content}
     what: Any = "How is the weather?"
     if feature == "images":
         what = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PIXEL}}]

@@ -23,9 +23,11 @@ def get_weather(city: str) -> str:
 
 def use(mode: str, feature: str, url: str) -> dict[str, Any]:
     more: dict[str, Any] = {"track_previous_responses": True} if feature == "chain" else {}
+    if feature == "reasoning":
+        more = {"reasoning_options": {"effort": "low", "summary": "auto"}, "store": True}
     model = OpenAIResponses(model="gpt-5.5", api_base=f"{url}/v1", api_key="unused", max_retries=0, **more)
     messages = [ChatMessage(role="user", content="How is the weather?")]
-    if feature in ("tools", "parallel"):
+    if feature in ("tools", "parallel", "reasoning"):
         tool = FunctionTool.from_defaults(get_weather)
         for _ in range(4):
             answer = model.chat_with_tools([tool], chat_history=messages, allow_parallel_tool_calls=True)
@@ -44,7 +46,7 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
     if feature == "images":
         blocks = [TextBlock(text="Look."), ImageBlock(image=base64.b64decode(DOT), image_mimetype="image/png")]
         return {"text": model.chat([ChatMessage(role="user", blocks=blocks)]).message.content}
-    if feature == "chain":
+    if feature in ("chain", "conversation"):
         messages = [ChatMessage(role="user", content="One.")]
         messages += [model.chat(messages).message, ChatMessage(role="user", content="Two.")]
         return {"text": model.chat(messages).message.content}
