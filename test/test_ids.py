@@ -1,6 +1,9 @@
 """Ids: a prefix that says what it is, and enough chance that nobody guesses one."""
 
+import multiprocessing
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,5 +33,21 @@ def test_an_item_s_id_says_its_kind(kind: str) -> None:
     assert re.fullmatch(rf"{PREFIXES.get(kind, 'item')}_[0-9a-f]{{32}}", new_item_id(kind))
 
 
-def test_no_two_ids_are_alike() -> None:
-    assert len({new_id("x") for _ in range(1000)}) == 1000
+def test_no_two_ids_are_alike_whatever_thread_makes_them() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: new_id("x"), range(10_000)))
+
+    assert len(set(made)) == 10_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only Unix forks")
+def test_a_process_that_was_forked_makes_ids_of_its_own() -> None:
+    new_id("x")
+    context = multiprocessing.get_context("fork")
+    told = context.SimpleQueue()
+    child = context.Process(target=lambda: told.put(new_id("x")))
+    child.start()
+    other = told.get()
+    child.join()
+
+    assert new_id("x") != other
