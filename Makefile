@@ -13,7 +13,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt 
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-clients test-model check audit fmt lint types layers docs write-docs bench clean
+.PHONY: help install serve test test-clients test-model check audit fmt lint types layers docs write-docs bench load clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ write-docs: install ## Write the parts of pages that come from the code
 
 bench: install ## Measure the ratios of docs/performance.md
 	$(BIN)/python -m benchmarks $(ARGS)
+
+load: install ## Five minutes of mixed load: no wrong answer, nothing left, /health within 250 ms
+	$(BIN)/python -m benchmarks.load --p99 250 $(ARGS)
 
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) $(AUDIT) .clients dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
