@@ -1,7 +1,5 @@
 """From a request to the turn that a program is given: what it stands on, and who will answer it."""
 
-import logging
-
 import msgspec
 
 from mellea_responses import history
@@ -21,8 +19,6 @@ from mellea_responses.turn import Facts, Turn
 from mellea_responses.unsealing import open_compactions, open_reasoning
 from mellea_responses.wire.items import Item, Reasoning
 from mellea_responses.wire.request import CreateResponse
-
-logger = logging.getLogger("mellea_responses.service")
 
 
 class Preparation:
@@ -132,7 +128,6 @@ class Preparation:
         except ApiError:
             raise
         except Exception as exc:
-            logger.exception("check() raised %s", type(exc).__name__)
             raise ApiError("The program failed while it checked the request.") from exc
 
 

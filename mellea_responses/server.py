@@ -26,6 +26,7 @@ from mellea_responses.http.origins import OriginProblem
 from mellea_responses.http.security import is_loopback
 from mellea_responses.program import Program
 from mellea_responses.program.load import LoadError, load_program
+from mellea_responses.seal import Sealer
 from mellea_responses.settings import Settings
 from mellea_responses.telemetry import Name, missing
 
@@ -111,6 +112,11 @@ def _check_access(settings: Settings) -> None:
         logger.warning(warning)
 
 
+    if settings.seal_key is not None:
+        try:
+            Sealer.from_file(settings.seal_key)
+        except (OSError, ValueError) as exc:
+            _refuse(f"the seal key cannot be used: {exc}")
 def _descriptors() -> int | None:
     """How many descriptors the process may have, after asking for as many as it may ask for."""
     try:

@@ -53,7 +53,8 @@ class Service:
         self, program: Program, settings: Settings, store: Store | None = None, reader: Reader | None = None
     ) -> None:
         self.program, self.settings = program, settings
-        self.store: Store = store or MemoryStore(settings.store_max_bytes, settings.store_max_entries)
+        own = MemoryStore(settings.store_max_bytes, settings.store_max_entries) if store is None else store
+        self.store: Store = own
         self.runs = Runs(
             step_timeout=settings.step_timeout,
             run_timeout=settings.run_timeout,

@@ -7,7 +7,6 @@ which knows the route and its methods.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from mellea_responses.errors import ApiError, ContentTooLarge
 from mellea_responses.http import sse
 from mellea_responses.http.body import check_json, inflate
-from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers, own_failure
 from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.http.unsupported import unsupported
@@ -27,7 +26,6 @@ from mellea_responses.service import Service
 from mellea_responses.wire.decode import decode_create
 from mellea_responses.wire.response import Response
 
-logger = logging.getLogger("mellea_responses.http")
 _encode = msgspec.json.Encoder().encode
 CREATE_PATHS = frozenset(paths("/responses"))
 _JSON = (b"content-type", b"application/json")
@@ -67,12 +65,10 @@ class CreateRoute:
             else:
                 body = _encode(await result_unless_gone(run, receive))
                 await _send(send, 200, body, headers)
-        except ApiError as error:
-            await _send_error(send, error, stamp)
         except Exception as exc:
-            logger.error("request %s failed", request_id, exc_info=exc)
+            error = own_failure(exc, request_id)
             if not started:
-                await _send_error(send, ApiError("The server failed. Its log has the cause."), stamp)
+                await _send_error(send, error, stamp)
 
     async def _start(self, scope: Scope, receive: Receive, request_id: str) -> Run | None:
         """The run, or None when the client left before its body was whole."""

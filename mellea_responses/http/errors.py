@@ -48,15 +48,24 @@ def error_answer(
     return Response(encode_error(error), status_code=error.status, headers=headers, media_type="application/json")
 
 
+SERVER_FAILED = "The server failed. Its log has the cause."
+
+
+def own_failure(exc: Exception, request_id: str) -> ApiError:
+    """A failure as the client is told it. The log has its cause, under the id that the client gets."""
+    error = exc if isinstance(exc, ApiError) else ApiError(SERVER_FAILED)
+    cause = exc.__cause__ if isinstance(exc, ApiError) else exc
+    if error.status >= 500 and cause is not None:
+        logger.error("request %s failed", request_id, exc_info=cause)
+    return error
+
+
 def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
     """The one handler: ours as they are, the framework's in our shape, anything else without a word of its own."""
-    if isinstance(exc, ApiError):
-        return error_answer(exc, request)
     if isinstance(exc, HTTPException):
         allow = {k: v for k, v in (exc.headers or {}).items() if k.lower() == "allow"}
         return error_answer(_translate(exc, request), request, allow)
-    logger.error("request %s failed", request_id(request), exc_info=exc)
-    return error_answer(ApiError("The server failed. Its log has the cause."), request)
+    return error_answer(own_failure(exc, request_id(request)), request)
 
 
 def _translate(exc: HTTPException, request: Request[Any, Any, Any]) -> ApiError:
@@ -75,4 +84,4 @@ def _translate(exc: HTTPException, request: Request[Any, Any, Any]) -> ApiError:
             key = next((str(one["key"]) for one in extra if isinstance(one, dict) and "key" in one), "")
             return errors.InvalidRequest("The request is not valid.", param=key)
         case _:
-            return ApiError("The server failed. Its log has the cause.")
+            return ApiError(SERVER_FAILED)

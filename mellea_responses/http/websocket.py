@@ -14,7 +14,7 @@ from litestar.di import NamedDependency
 from litestar.exceptions import WebSocketDisconnect
 
 from mellea_responses.errors import ApiError, Busy, ContentTooLarge, InvalidRequest
-from mellea_responses.http.errors import error_body
+from mellea_responses.http.errors import error_body, own_failure
 from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.ids import new_id
@@ -158,13 +158,12 @@ class Session:
             pass  # the reader learns it too
 
     async def _answer(self, frame: Frame) -> None:
+        request_id = new_id("req")
         try:
-            run = self._run = await self._service.create(
-                frame.request, self._owner, new_id("req"), local=self._local.get
-            )
-        except ApiError as error:
+            run = self._run = await self._service.create(frame.request, self._owner, request_id, local=self._local.get)
+        except Exception as exc:
             self._evict(frame.request)
-            await self._send_error(error, frame.stream_id)
+            await self._send_error(own_failure(exc, request_id), frame.stream_id)
             return
         tail = b',"stream_id":%b}' % _encode(frame.stream_id) if frame.stream_id is not None else b"}"
         async for batch in run.log.batches():
