@@ -7,7 +7,11 @@ from mellea_responses.turn import CurrentRun, Facts, Step, Turn
 
 
 class Program(Protocol):
-    """The one face that runs know."""
+    """The one face that runs know.
+
+    One that cannot take any number of runs at the same time also has `capacity()`, how many it can take now, and
+    `on_freed(tell)`, which has `tell` called on any thread when it can take more than it could.
+    """
 
     @property
     def name(self) -> str:
