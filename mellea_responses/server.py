@@ -33,8 +33,8 @@ from mellea_responses.telemetry import Name, missing
 logger = logging.getLogger("mellea_responses.server")
 MOST_DESCRIPTORS = 65_536  # programs that close every possible descriptor would take long over more
 TURN_SECONDS = 0.0005
-"""Seconds after which a program's thread that computes lets another run. Python's own 5 ms, times the threads that wait,
-would hold up every answer and `/health`."""
+"""Seconds after which a program's thread that computes lets another run. Python's own 5 ms, times the threads that
+wait, would hold up every answer and `/health`."""
 LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
 
 
