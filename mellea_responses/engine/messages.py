@@ -91,7 +91,7 @@ def arguments_of(call: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, str):
         try:
             parsed = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = given
         given = parsed
     return dict(given) if isinstance(given, Mapping) else {} if given in (None, "") else {"arguments": given}

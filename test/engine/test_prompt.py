@@ -199,7 +199,7 @@ def test_a_digest_sees_what_the_reader_sees_and_nothing_else() -> None:
     assert digests([user("x"), base])[-1] != digests([user("y"), base])[-1]
 
 
-@pytest.mark.parametrize("given", ['{"a":', "[1]", "7"])
+@pytest.mark.parametrize("given", ['{"a":', "[1]", "7", "[" * 100_000], ids=["cut", "list", "number", "deep"])
 def test_arguments_that_are_no_object_become_one(given: str) -> None:
     assert isinstance(arguments_of(call(given)), dict)
 
