@@ -16,6 +16,8 @@ MAX_TOOL_BYTES = 512 * 1024
 """One tool as JSON, its names, descriptions and schema."""
 MAX_TOOLS_BYTES = 8 * MIB
 """All tools as JSON."""
+MAX_STRICT_BYTES = MIB
+"""Schemas of strict tools as JSON; each is compiled before anything runs."""
 MAX_DEPTH = 128
 """Lists and objects inside each other, in whatever JSON a client writes freely."""
 MAX_VALUES = 200_000

@@ -66,9 +66,11 @@ class CreateRoute:
                 body = _encode(await result_unless_gone(run, receive))
                 await _send(send, 200, body, headers)
         except Exception as exc:
-            error = own_failure(exc, request_id)
-            if not started:
-                await _send_error(send, error, stamp)
+            # The error gets no name: one that outlives this block would keep the body until the collector comes.
+            if started:
+                own_failure(exc, request_id)
+            else:
+                await _send_error(send, own_failure(exc, request_id), stamp)
 
     async def _start(self, scope: Scope, receive: Receive, request_id: str) -> Run | None:
         """The run, or None when the client left before its body was whole."""

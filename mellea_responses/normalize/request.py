@@ -3,7 +3,7 @@
 from typing import Any
 
 from mellea_responses.errors import InvalidRequest
-from mellea_responses.limits import MAX_TOOLS
+from mellea_responses.limits import MAX_STRICT_BYTES, MAX_TOOLS
 from mellea_responses.normalize.items import Reference, Trigger, normalize_input
 from mellea_responses.normalize.tools import count_tools, normalize_choice, normalize_loose_tools, normalize_tools
 from mellea_responses.normalize.tools import merge_tools as merge_tools
@@ -37,11 +37,11 @@ def normalize(request: CreateResponse, *, reject_unsupported: bool = False) -> N
     _check_start(request)
     loose = normalize_input(request.input)
     tools, unsupported = normalize_tools(request.tools)
-    check_tools(tools, "tools")
+    strict = check_tools(tools, "tools")
     for i, item in enumerate(loose):
         if isinstance(item, w.AdditionalTools | w.ToolSearchOutput):
             more, hosted = normalize_loose_tools(item.tools, f"input[{i}].tools")
-            check_tools(more, f"input[{i}].tools")
+            strict = check_tools(more, f"input[{i}].tools", strict)
             tools, unsupported = merge_tools(tools, more), unsupported + hosted
     check_number(count_tools(tools), MAX_TOOLS, "tools")
     if reject_unsupported and unsupported:
@@ -94,11 +94,19 @@ def _tool_path(request: CreateResponse, kind: str) -> str:
     return "input"
 
 
-def check_tools(tools: tuple[t.Tool, ...], path: str) -> None:
+def check_tools(tools: tuple[t.Tool, ...], path: str, strict: int = 0) -> int:
     """Two tools of one name could not be told apart, and a strict tool's schema must be one.
 
+    Args:
+        tools: What is declared in one place.
+        path: That place.
+        strict: Bytes of strict schemas that were declared elsewhere.
+
+    Returns:
+        Bytes of all strict schemas so far.
+
     Raises:
-        InvalidRequest: a name is declared twice, or a schema is broken.
+        InvalidRequest: a name is declared twice, a schema is broken, or strict ones are too large together.
     """
     seen: set[tuple[str, str]] = set()
     for i, tool in enumerate(tools):
@@ -110,7 +118,12 @@ def check_tools(tools: tuple[t.Tool, ...], path: str) -> None:
                 raise InvalidRequest(f"The tool `{name}` is declared twice.", param=f"{path}[{i}].name")
             seen.add((space, name))
             if isinstance(one, t.FunctionTool) and one.parameters and one.strict:
-                Schema(one.parameters, f"{path}[{i}].parameters")
+                strict += Schema(one.parameters, f"{path}[{i}].parameters").size
+                if strict > MAX_STRICT_BYTES:
+                    raise InvalidRequest(
+                        f"The schemas of strict tools are larger than {MAX_STRICT_BYTES} bytes together.", param=path
+                    )
+    return strict
 
 
 def normalize_format(request: CreateResponse) -> Format:

@@ -25,6 +25,9 @@ class Schema:
         schema: The client's own, unchanged.
         path: Where it stands in the request, for error messages.
 
+    Attributes:
+        size: Bytes as JSON.
+
     Raises:
         InvalidRequest: it is no valid schema, has a reference to nowhere or outside, or could not be judged in time.
     """
@@ -33,7 +36,8 @@ class Schema:
         import jsonschema_rs  # three megabytes that a server without schemas never needs
 
         try:
-            if len(msgspec.json.encode(schema)) > MAX_BYTES:
+            self.size = len(msgspec.json.encode(schema))
+            if self.size > MAX_BYTES:
                 raise InvalidRequest(f"The schema is larger than {MAX_BYTES} bytes.", param=path)
             has_patterns = check_patterns(schema, path)
             self._validator, backtracks = _compiled(schema, has_patterns)

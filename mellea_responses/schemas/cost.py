@@ -14,7 +14,7 @@ LIMIT = 5_000_000
 """Units that one judgement may cost: a quarter of a second."""
 BACKTRACKING = 1000
 """Units for each character that a pattern reads which needs an engine that can go back."""
-_STEPS = 50_000
+_STEPS = 20_000
 """Places looked at while counting."""
 _LISTED = 10_000
 """Units up to which all that is wrong may be listed; that costs a hundred times what a plain no does."""
@@ -29,6 +29,7 @@ _PARTS = frozenset(
 )
 """Those whose schemas judge its parts, whatever they are called."""
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_DEEPER = _SAME | _PARTS | _REFERENCES | {"properties", "pattern"}
 _NOTES = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"})
 _CHAIN = 8
 _OTHERS = frozenset({"properties", "$defs", "definitions"})
@@ -115,9 +116,7 @@ class Cost:
         """Adds a schema and all that judges the same value with it; the way down guards against circles."""
         if not isinstance(node, dict):
             return
-        self._steps -= 1
-        if self._steps < 0:
-            raise TooCostly("it has too many places, with all references followed")
+        self._step()
         if id(node) in above:
             raise TooCostly("a schema in it refers to itself for the same value, which never ends")
         above.add(id(node))
@@ -141,6 +140,11 @@ class Cost:
             elif key == "pattern" and isinstance(value, str):
                 found[1] += times * self._reading(value)
         above.discard(id(node))
+
+    def _step(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise TooCostly("it has too many places, with all references followed")
 
     def _reading(self, pattern: str) -> int:
         size = check_pattern(pattern, "")
@@ -175,6 +179,9 @@ class Cost:
         """Units that one place of a value can cost at most, for itself and for each of its characters."""
         if not isinstance(node, dict):
             return 1, 0
+        if node.keys().isdisjoint(_DEEPER):  # most places are leaves
+            self._step()
+            return 1 + sum(len(value) for value in node.values() if isinstance(value, dict | list)), 0
         known = self._most.get(id(node), (0, 0))
         if id(node) in self._most:
             if known is None:

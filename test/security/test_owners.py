@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import websockets
+from engine.tiny import Readable, make_network, make_tokenizer
 
+from mellea_responses.engine.engine import Engine
+from mellea_responses.program.builtin import ModelProgram
 from mellea_responses.service import Service
 from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Text, Thought, Turn
 from mellea_responses.wire.items import FunctionCallOutput, Message, Reasoning
@@ -371,3 +374,51 @@ async def test_an_id_cannot_be_guessed() -> None:
     assert len({one[-32:] for one in (*made, chained)}) == 51
     assert all(re.fullmatch(r"resp_[0-9a-f]{48}", one) for one in made)
     assert chained[-32:] != made[0][-32:]
+
+
+async def test_a_model_s_caches_serve_their_owner_alone() -> None:
+    """Neither counts, thoughts nor matches tell what another has asked: a prompt of theirs is computed anew."""
+    model = Readable(make_network(), make_tokenizer(), "tiny")
+    engine = Engine(model, kv_cache_bytes=2**24)
+    app = build_app(ModelProgram(engine), api_keys=(f"ada={ADA}", f"grace={GRACE}"))
+    question = {"input": "the cat sat on the mat and said hello to the world " * 5, "max_output_tokens": 8}
+    chat = {"messages": [{"role": "user", "content": question["input"]}], "max_tokens": 8}
+    cached = {}
+    try:
+        async with running(app) as url:
+            for key in (ADA, GRACE, ADA):
+                answer = await ask(url, posting(question, authorization=f"Bearer {key}"))
+                spoken = await ask(url, posting(chat, "/v1/chat/completions", authorization=f"Bearer {key}"))
+                cached.setdefault(key, []).append(
+                    (
+                        answer.json["usage"]["input_tokens_details"]["cached_tokens"] > 0,
+                        spoken.json["usage"]["prompt_tokens_details"]["cached_tokens"] > 0,
+                    )
+                )
+            assert len({entry.owner for entry in engine._store._entries}) == 2
+    finally:
+        engine.close()
+
+    assert cached == {ADA: [(False, True), (True, True)], GRACE: [(False, True)]}
+
+
+async def test_nobody_names_an_owner_an_id_or_an_outcome_for_what_is_made() -> None:
+    """Fields of answers mean nothing in a request."""
+    async with two_owners() as server:
+        theirs = (await server.made({"input": SECRET}))["id"]
+        forged: Json = {"id": theirs, "owner": "ada", "object": "response", "status": "failed", "created_at": 1}
+        forged |= {"output": [{"type": "message", "role": "assistant", "content": "forged"}], "usage": {"x": 1}}
+        made = await server.asks(GRACE, "POST", "/v1/responses", {"input": "x", **forged})
+        talk = await server.asks(GRACE, "POST", "/v1/conversations", {"id": theirs, "owner": "ada", "created_at": 1})
+        changed = await server.asks(
+            GRACE, "POST", f"/v1/conversations/{talk.json['id']}", {"metadata": {}, "owner": "ada", "id": theirs}
+        )
+        kept = await server.asks(ADA, "GET", f"/v1/responses/{theirs}")
+        unseen = await server.asks(ADA, "GET", f"/v1/responses/{made.json['id']}")
+
+    assert made.json["id"] != theirs
+    assert (made.json["status"], made.json["created_at"] > 1) == ("completed", True)
+    assert "forged" not in made.body.decode()
+    assert talk.json["id"] == changed.json["id"] != theirs
+    assert (kept.status, unseen.status) == (200, 404)
+    assert SECRET in kept.body.decode()
