@@ -150,6 +150,7 @@ def _generate(engine: "Engine", ids: Sequence[int], tokens: int, clock: Clock) -
         streamer=clock,
     )
     network.set_attn_implementation(ours)
+    assert len(clock.times) == tokens + 1, "the model ended its answer"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Fence:
     """Breaks the names of one model's control tokens.
 
     Args:
-        control: Names that are never obeyed, whoever wrote them: those of special tokens.
+        control: Names that are never obeyed, whoever wrote them: special tokens, and what divides the turns.
         markup: Names that the chat template writes around what users and tools say. Developers teach with them and
             templates look for them in answers, so elsewhere they keep their meaning.
     """
@@ -31,7 +31,7 @@ class Fence:
         self._control, self._all = _pattern(control), _pattern((*control, *markup))
 
     def text(self, text: str) -> str:
-        """A text with every special token's name in it broken."""
+        """A text with the name of every control token in it broken."""
         return _broken(text, self._control)
 
     def message(self, message: Message) -> Message:
@@ -84,13 +84,20 @@ def _walked(value: Any, names: re.Pattern[str] | None) -> Any:
     return value
 
 
-def fence_of(tokenizer: Any) -> Fence:
-    """The fence for a tokenizer and its chat template."""
+def fence_of(tokenizer: Any, between_turns: str = "") -> Fence:
+    """The fence for a tokenizer and its chat template.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        between_turns: What the template writes between an answer and the next user's words. A few vocabularies do not
+            call the tokens there special.
+    """
     tokens = [(str(token.content), bool(token.special)) for token in tokenizer.added_tokens_decoder.values()]
     template = str(tokenizer.chat_template or "")
     # Some vocabularies add words and runs of blanks as tokens; those are no markup.
-    markup = [name for name, special in tokens if not special and name in template and _reads_like_markup(name)]
-    return Fence([name for name, special in tokens if special], markup)
+    marks = [name for name, special in tokens if not special and _reads_like_markup(name)]
+    control = [name for name, special in tokens if special] + [name for name in marks if name in between_turns]
+    return Fence(control, [name for name in marks if name in template])
 
 
 def _reads_like_markup(name: str) -> bool:

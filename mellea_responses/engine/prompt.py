@@ -28,7 +28,8 @@ class Prompter:
     """
 
     def __init__(self, tokenizer: Any, context_length: int, recall: Recall) -> None:
-        self.template, self.fence = ChatTemplate(tokenizer), fence_of(tokenizer)
+        self.template = ChatTemplate(tokenizer)
+        self.fence = fence_of(tokenizer, self.template.between_turns())
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.codec = Codec(tokenizer, self.template.closer(special))
         self._context_length, self._recall = context_length, recall

@@ -99,13 +99,19 @@ class ChatTemplate:
 
     def closer(self, names: Iterable[str]) -> str:
         """Which of these special tokens ends an earlier answer; empty if none does."""
+        rest = self.between_turns().lstrip()
+        return next((name for name in names if rest.startswith(name)), "")
+
+    def between_turns(self) -> str:
+        """What the template writes between an answer and the next user's words; empty if it refuses to."""
         answer = {"role": "assistant", "content": "qprobea"}
         try:
-            text = self._render([{"role": "user", "content": "a"}, answer, {"role": "user", "content": "b"}], (), {})
+            text = self._render(
+                [{"role": "user", "content": "a"}, answer, {"role": "user", "content": "qprobeu"}], (), {}
+            )
         except Exception:
             return ""
-        rest = text.partition("qprobea")[2].lstrip()
-        return next((name for name in names if rest.startswith(name)), "")
+        return text.partition("qprobea")[2].partition("qprobeu")[0]
 
     def _probe(self) -> Traits:
         user, other = {"role": "user", "content": "qprobeu"}, {"role": "user", "content": "qprobev"}
