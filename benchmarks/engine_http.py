@@ -122,7 +122,7 @@ def called(number: int) -> list[dict[str, Any]]:
         "name": "tide",
         "arguments": json.dumps({"hour": number}),
     }
-    return [call, {"type": "function_call_output", "call_id": call["call_id"], "output": f"{number} feet, rising"}]
+    return [call, {"type": "function_call_output", "call_id": call["call_id"], "output": str(number)}]
 
 
 class Bare:
@@ -131,10 +131,12 @@ class Bare:
     def __init__(self) -> None:
         import torch
 
+        from mellea_responses.engine.attention import use_grouped
         from mellea_responses.engine.load import load_model
 
         torch.set_num_threads(1)
         self.model = load_model(None, device="cpu", dtype="float32", progress=False)
+        use_grouped(self.model.network)  # as the server does: with transformers' own the passes would cost more
         self.tokens: list[int] = self.model.tokenizer(story(600)[0]["content"])["input_ids"][:512]
         self.folder: str = self.model.tokenizer.name_or_path
 
