@@ -9,6 +9,8 @@ from mellea_responses.turn import Step
 
 HIGH_WATER = 4096
 """Steps that may wait; then the speaker waits, so that a fast program does not fill the memory."""
+MOST = 256
+"""Steps heard at a time; then everybody else on the loop has a turn."""
 
 
 class Gone(BaseException):
@@ -111,13 +113,15 @@ class Channel:
             self._pending = False
             ended = self._ended  # read before the steps: nothing is said after the end
             batch = []
-            while self._steps:
+            while self._steps and len(batch) < MOST:
                 batch.append(self._steps.popleft())
             if self._full:
                 self._full = False
                 self._room.set()
             if batch:
                 yield batch
+            if self._steps:
+                await asyncio.sleep(0)  # a program faster than its listener would never let the loop turn
             if ended and not self._steps:
                 if self._error is not None:
                     raise self._error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.raw import get, post
+from support.raw import get, post, posting
 from support.serving import process
 
 ASK = {"model": "m", "input": "x"}
@@ -104,3 +104,21 @@ async def test_a_server_with_no_descriptor_left_neither_spins_nor_ends(program: 
                 pass
 
     assert spent < 0.5
+
+
+async def test_a_client_that_stops_reading_is_let_go_by_the_faster_loop_too(tmp_path: Path) -> None:
+    path = tmp_path / "endless.py"
+    times = "10**6 if input[-1].content == 'x' else 1"
+    path.write_text(f"def serve(input):\n    for _ in range({times}):\n        yield 'word ' * 1000\n")
+    async with process(path, "--write-timeout", "1") as server:
+        assert (await post(server.url, {**ASK, "input": "y"})).status == 200
+        before = open_in(server.process.pid)
+        request = posting({**ASK, "stream": True})
+        (client,) = await asyncio.to_thread(idle, server.url, 1)
+        client.sendall(request.encode("127.0.0.1") + request.content)
+        async with asyncio.timeout(60):
+            while not any("end=max_output_tokens" in line for line in server.log):  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.05)
+            while open_in(server.process.pid) > before:  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.05)
+        client.close()

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from mellea_responses.errors import ApiError, Busy, InvalidRequest
+from mellea_responses.program.channel import MOST
 from mellea_responses.program.returns import UnknownReturn, to_steps
 from mellea_responses.program.user import UserProgram
 from mellea_responses.runs import new_current
@@ -367,9 +368,7 @@ async def test_a_check_waits_for_a_thread_and_one_that_was_given_up_is_never_mad
 
 async def test_with_every_check_left_behind_the_next_one_is_busy() -> None:
     release = threading.Event()
-    program = UserProgram(
-        function, check=lambda turn: release.wait(), settings=Settings(threads=1, check_timeout=0.05)
-    )
+    program = UserProgram(function, check=lambda turn: release.wait(), settings=Settings(threads=1, check_timeout=0.05))
     with pytest.raises(ApiError, match="too long"):
         await program.check(TURN, "ada")
 
@@ -437,6 +436,25 @@ async def test_a_silent_async_program_is_cancelled_when_nobody_listens() -> None
     await listen_once_and_leave(serve)
 
     assert await asyncio.to_thread(ended.wait, 60)
+
+
+async def test_a_program_that_says_everything_at_once_lets_others_have_their_turn() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    program = UserProgram(lambda turn: [Text("x")] * 100 * MOST)
+    beside = asyncio.create_task(others())
+    heard = await hear(program)
+    beside.cancel()
+    program.close()
+
+    assert len(heard) == 100 * MOST
+    assert turns > 90
 
 
 async def test_a_fast_program_waits_for_a_slow_listener() -> None:
