@@ -156,6 +156,14 @@ async def test_a_part_that_cannot_be_read_is_named_where_the_client_put_it(part:
     assert caught.value.param == "input[1].output[1]"
 
 
+async def test_of_equal_parts_the_first_is_named() -> None:
+    first, second, third = (file(name="bad") for _ in range(3))
+
+    error = await World().refused(said(file(), first, second), said(third, own_id="m2"))
+
+    assert error.param == "input[0].content[1]"
+
+
 async def test_busy_is_no_fault_of_a_part() -> None:
     with pytest.raises(Busy) as caught:
         await World().read(said(file(name="busy")))

@@ -139,6 +139,13 @@ async def test_an_address_instead_of_a_name_is_not_looked_up(world: World) -> No
     assert world.asked == []
 
 
+async def test_an_address_of_ipv6_is_called_and_named_in_brackets(world: World) -> None:
+    fetcher = world.fetcher(judge=lambda address: str(address) == "::1")
+
+    assert await fetcher.fetch(world.url(host="[::1]"), "ada") == PNG
+    assert f"host: [::1]:{world.outside.port}\r\n".encode() in world.inside6.heard[0].lower()
+
+
 async def test_chunks_are_put_together(world: World) -> None:
     pieces = b"".join(b"%x\r\n%s\r\n" % (len(PNG[i : i + 7]), PNG[i : i + 7]) for i in range(0, len(PNG), 7))
     world.outside.pages["/c"] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n"
