@@ -112,7 +112,7 @@ class Channel:
                 await self._waiter
             self._pending = False
             ended = self._ended  # read before the steps: nothing is said after the end
-            batch = []
+            batch: list[Step] = []
             while self._steps and len(batch) < MOST:
                 batch.append(self._steps.popleft())
             if self._full:
