@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from litestar import Litestar
+from litestar._asgi.routing_trie import traversal
 from litestar.di import Provide
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
@@ -67,6 +68,17 @@ class Application(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
+def _forget_paths(app: Litestar) -> None:
+    """Takes its memory of paths from the framework's router.
+
+    They hold ids, and whoever asks for what another has asked for would be answered sooner.
+    """
+    router: Any = app.asgi_router
+    router.handle_routing = router._handle_routing
+    parser: Any = traversal.parse_path_params
+    traversal.parse_path_params = getattr(parser, "__wrapped__", parser)
+
+
 def create_app(program: Program, settings: Settings | None = None, store: Store | None = None) -> Litestar:
     """The ASGI application that serves `program`.
 
@@ -116,6 +128,7 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         openapi_config=None,
         logging_config=None,
     )
+    _forget_paths(app)
     app.state.service = service
     app.tracing = service.observer.tracing if service.observer is not None else None
     # Two bodies of the largest size always fit: a client may have half of what there is.

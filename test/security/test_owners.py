@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import websockets
 from engine.tiny import Readable, make_network, make_tokenizer
+from litestar._asgi import asgi_router
 
 from mellea_responses.engine.engine import Engine
 from mellea_responses.program.builtin import ModelProgram
@@ -256,6 +258,24 @@ async def test_an_answer_for_another_s_id_is_looked_up_as_one_that_never_was() -
                 ways.append(list(looked))
 
             assert ways[0] == ways[1], (method, path, body)
+
+
+async def test_no_path_is_remembered_for_whoever_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that is found again would be answered sooner: that somebody has asked for an id could be measured."""
+    looked: list[str] = []
+    inner = asgi_router.parse_path_to_route
+
+    def watching(**asked: Any) -> Any:
+        looked.append(asked["path"])
+        return inner(**asked)
+
+    monkeypatch.setattr(asgi_router, "parse_path_to_route", watching)
+    async with two_owners() as server:
+        path = f"/v1/responses/{(await server.made({'input': 'x'}))['id']}"
+        for key in (ADA, ADA, GRACE):
+            await server.asks(key, "GET", path)
+
+    assert looked == [path] * 3
 
 
 def _watch(holder: Any, name: str, looked: list[str]) -> None:
