@@ -27,4 +27,4 @@ MAX_FIELD_BYTES = MIB
 MAX_NAMES = 1024
 """Entries of `include` and `requirements`."""
 MAX_SHORT = 1024
-"""Characters of names, ids and keys in a request."""
+"""Characters of names and keys in a request."""

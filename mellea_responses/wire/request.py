@@ -76,8 +76,8 @@ class CreateResponse(msgspec.Struct, frozen=True, kw_only=True):
     model: Short | None = None
     input: Text | list[Raw] | None = None
     instructions: Text | None = None
-    previous_response_id: Short | None = None
-    conversation: Short | ConversationParam | None = None
+    previous_response_id: str | None = None  # however long: an id that never was is not found
+    conversation: str | ConversationParam | None = None
     include: Names | None = None
     tools: list[Raw] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceParam | None = None

@@ -43,7 +43,6 @@ for _ in range(200):
         ({"requirements": ["x"] * 1025}, "requirements"),
         ({"prompt_cache_key": "x" * 1025}, "prompt_cache_key"),
         ({"model": "x" * 1025}, "model"),
-        ({"previous_response_id": "x" * 1025}, "previous_response_id"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
