@@ -99,6 +99,20 @@ async def test_a_resumed_session_knows_what_was_said(agent: str, tmp_path: Path,
         assert served.door.turns == 2
 
 
+@pytest.mark.parametrize("agent", CODERS)
+async def test_a_program_that_breaks_is_asked_some_times_and_no_more(agent: str, tmp_path: Path) -> None:
+    coder = CODERS[agent]
+    if not coder.environment.installed:
+        pytest.skip(coder.environment.missing)
+
+    async with scripted([Text("Once upon "), RuntimeError("not for the client")]) as served:
+        outcome = await coder.ask(served.url, tmp_path, "Look.")
+
+        assert "The program failed." in outcome.output + outcome.errors
+        assert "not for the client" not in outcome.output + outcome.errors
+        assert 1 <= served.door.turns <= 8, served.door.requests
+
+
 @pytest.mark.parametrize("feature", NO_OPTION)
 @pytest.mark.parametrize("agent", CODERS)
 def test_what_a_coding_agent_has_no_option_for_is_named(agent: str, feature: str, tell: Tell) -> None:

@@ -14,6 +14,7 @@ from clients.drive.common import DOT
 
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Text, Thought, Usage
+from mellea_responses.wire.items import FunctionCallOutput
 from support.coders import WAYS, Codex
 from support.driving import (
     CITY,
@@ -134,8 +135,8 @@ async def test_over_a_socket_only_what_is_new_is_sent(codex: Codex, tell: Tell) 
         outcome = await codex.ask(served.url, "Look.")
         assert outcome.output.strip() == "I heard: one.", outcome.errors
         last = served.program.heard[-1].turn
-        assert last.parent is not None
-        assert [item.type for item in last.input] == ["function_call_output"]
+        assert last.request.previous_response_id
+        assert [type(item) for item in last.input] == [FunctionCallOutput]
 
 
 @ways("conversation")
