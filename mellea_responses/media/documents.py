@@ -81,7 +81,7 @@ class Documents:
                 budget.seconds -= time.monotonic() - started
         outcome, _, text = answer.decode("utf-8", "replace").partition("\n")
         word, _, pages = outcome.partition(" ")
-        if word != "ok":
+        if word != "ok" or not pages.isdecimal():
             raise _refused(word)
         budget.pages -= int(pages)
         return _within(text, budget)

@@ -119,6 +119,7 @@ async def test_the_files_of_one_request_share_a_budget() -> None:
         "import sys; sys.stdin.close(); raise MemoryError",
         "print('ok 1'); print('half'); raise SystemExit(1)",
         "print('anything else')",
+        "print('ok many')",
         "",
         "while True: print('ok 1' * 10000)",
     ],
