@@ -10,7 +10,9 @@ from cases.model import ModelStandIn
 from cases.play import Played
 
 from mellea_responses.http import keys
+from mellea_responses.media.remote import Fetcher
 from support.raw import Request, ask, post
+from support.serving import build_app, running
 
 
 def prompts(played: Played) -> list[str]:
@@ -96,9 +98,32 @@ def _(played: Played) -> None:
 
 
 @check("If fetching is switched on, hosts are checked on every hop and after name lookup.")
-def _(played: Played) -> None:
-    """It cannot be switched on: there is no such setting."""
-    assert not [name for name in played.app.state.service.settings.__struct_fields__ if "remote_image" in name]
+async def _(_: Played) -> None:
+    """127.0.0.2 plays an allowed host that redirects to a canary; a name stands for the canary in the end."""
+    touched: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        address, port = writer.get_extra_info("sockname")
+        touched.append(address)
+        writer.write(f"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{port}/\r\ncontent-length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async def resolve(name: str, _port: int) -> list[str]:
+        return ["127.0.0.2"] if name == "allowed.example" else ["127.0.0.1"]
+
+    allowed = await asyncio.start_server(answer, "127.0.0.2", 0)
+    port = allowed.sockets[0].getsockname()[1]
+    canary = await asyncio.start_server(answer, "127.0.0.1", port)
+    app = build_app(lambda input: "ok", allow_remote_images=True)
+    app.state.service.reader.fetcher = Fetcher(resolve, lambda address: str(address) == "127.0.0.2", {port})
+    async with allowed, canary, running(app) as url:
+        for host in ("allowed.example", "inner.example", "127.0.0.1", "localhost"):
+            part = {"type": "input_image", "image_url": f"http://{host}:{port}/a.png"}
+            refused = await post(url, {"input": [{"role": "user", "content": [part]}]})
+            assert (refused.status, refused.error["param"]) == (400, "input[0].content[0]")
+
+    assert touched == ["127.0.0.2"]
 
 
 # ---------------------------------------------------------------- background
