@@ -112,15 +112,15 @@ def _check_access(settings: Settings) -> None:
             f"{settings.host} can be reached from outside and nobody would need a key: "
             "add --api-key KEY, or --no-auth if you mean it."
         )
-    for warning in warnings(entries, settings.api_key_file):
-        logger.warning(warning)
-
-
     if settings.seal_key is not None:
         try:
             Sealer.from_file(settings.seal_key)
         except (OSError, ValueError) as exc:
             _refuse(f"the seal key cannot be used: {exc}")
+    for warning in warnings(entries, settings.api_key_file):
+        logger.warning(warning)
+
+
 def _descriptors() -> int | None:
     """How many descriptors the process may have, after asking for as many as it may ask for."""
     try:
