@@ -180,6 +180,14 @@ async def test_a_failure_in_the_middle_is_shown_after_the_retries_that_codex_is_
         assert served.door.turns <= 14, served.door.requests
 
 
+@ways("blamed")
+async def test_a_failure_that_the_request_is_to_blame_for_is_shown_at_once(codex: Codex) -> None:
+    async with serving(codex, [Text("Once upon "), InvalidRequest("Say please, then ask again.")]) as served:
+        outcome = await codex.ask(served.url, "Look.")
+        assert "Say please, then ask again." in outcome.errors
+        assert served.door.turns <= 1 + extra(codex), served.door.requests
+
+
 @ways("cut")
 async def test_a_cut_stream_is_no_answer(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "cut", None)
