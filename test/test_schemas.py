@@ -229,3 +229,32 @@ def test_a_long_answer_to_an_ordinary_schema_is_judged() -> None:
 
     assert schema.complaint(people) is None
     assert schema.complaint([*people, {"name": 5}])
+
+
+_ADDRESS = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+_UUID = r"^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}|0{8}-0{4})$"
+_IPV6 = r"^(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,7}:|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|::(ffff(:0{1,4})?:)?((25[0-5]|(2[0-4]|1?[0-9])?[0-9])\.){3}(25[0-5]|(2[0-4]|1?[0-9])?[0-9]))$"  # noqa: E501
+_HOST = r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not", "count"),
+    [
+        (_ADDRESS, "somebody{}@mail.example", "some..body@mail.example", 600),
+        (_UUID, "9c858901-8a57-4791-81fe-4c455b09{:04}", "9c858901", 600),
+        (_IPV6, "::ffff:10.0.0.{}", "::ffff:10.0.0.999", 600),
+        (_HOST, "host{}.some-where.example", "-host.example", 100),
+    ],
+    ids=["address", "uuid", "ipv6", "host"],
+)
+def test_patterns_that_libraries_write_judge_long_lists(pattern: str, fits: str, does_not: str, count: int) -> None:
+    schema = Schema({"type": "array", "items": {"type": "string", "pattern": pattern}}, "text")
+    assert schema.complaint([fits.format(i % 250) for i in range(count)]) is None
+    assert schema.complaint([does_not]) is not None
+    assert schema.complaint([*(fits.format(i % 250) for i in range(count)), does_not]) is not None
+
+
+@pytest.mark.parametrize("pattern", ["^(?:a{90}){90}(?:b{90}){90}(?:c{900}){9000}$", "^(?:(?:a{999}){999}){9}$"])
+def test_repetitions_inside_each_other_are_still_multiplied(pattern: str) -> None:
+    with pytest.raises(InvalidRequest, match="repeats too often"):
+        Schema({"pattern": pattern}, "text")

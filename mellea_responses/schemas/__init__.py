@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 512 * 1024
 _BACKTRACKS = 10_000
+_FEW_BACKTRACKS = 300
+"""Where there is much to read: the pattern of an address goes back twenty times."""
 
 
 class Schema:
@@ -40,8 +42,10 @@ class Schema:
             if self.size > MAX_BYTES:
                 raise InvalidRequest(f"The schema is larger than {MAX_BYTES} bytes.", param=path)
             has_patterns = check_patterns(schema, path)
-            self._validator, backtracks = _compiled(schema, has_patterns)
-            self._cost = Cost(schema, backtracks=backtracks)
+            linear = _linear(schema, has_patterns)
+            self._backtracks = _BACKTRACKS if linear is None else 0
+            self._schema, self._validator = schema, linear or _backtracking(schema, self._backtracks)
+            self._cost = Cost(schema, backtracks=self._backtracks)
         except jsonschema_rs.ValidationError as exc:
             raise InvalidRequest(
                 f"Invalid JSON Schema: {exc.message[:200]}.", param=_join(path, exc.instance_path)
@@ -52,12 +56,28 @@ class Schema:
             reason = "nested too deeply" if "ecursion" in str(exc) or isinstance(exc, RecursionError) else str(exc)
             raise InvalidRequest(f"Invalid JSON Schema: {reason[:200]}.", param=path) from None
 
+    def _afford(self, value: Any, size: int) -> None:
+        """Sees to it that a value can be judged, where there is much to read with less going back.
+
+        Raises:
+            TooCostly: that would take too long.
+        """
+        try:
+            self._cost.check(value, size)
+        except TooCostly:
+            if self._backtracks <= _FEW_BACKTRACKS:
+                raise
+            self._backtracks = _FEW_BACKTRACKS
+            self._cost = Cost(self._schema, backtracks=self._backtracks)
+            self._cost.check(value, size)
+            self._validator = _backtracking(self._schema, self._backtracks)
+
     def complaint(self, value: Any) -> str | None:
         """What is wrong with `value`, in a sentence that names the place; None when it fits."""
         import jsonschema_rs
 
         try:
-            self._cost.check(value, len(msgspec.json.encode(value)))
+            self._afford(value, len(msgspec.json.encode(value)))
             if self._validator.is_valid(value):
                 return None
             if not self._cost.is_listed(value):
@@ -75,19 +95,28 @@ class Schema:
         return None
 
 
-def _compiled(schema: dict[str, Any], has_patterns: bool) -> tuple["jsonschema_rs.Validator", bool]:
-    """The validator, and whether its patterns can go back."""
+_SIZES: dict[str, int] = {"size_limit": 2**20, "dfa_size_limit": 2**20}
+
+
+def _linear(schema: dict[str, Any], has_patterns: bool) -> "jsonschema_rs.Validator | None":
+    """The validator whose patterns cannot go back, or None where that may be what one needs."""
     import jsonschema_rs
 
-    sizes: dict[str, int] = {"size_limit": 2**20, "dfa_size_limit": 2**20}
     try:
-        linear = jsonschema_rs.RegexOptions(**sizes)
-        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=linear), False
+        options = jsonschema_rs.RegexOptions(**_SIZES)
+        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=options)
     except (jsonschema_rs.ValidationError, ValueError):
         if not has_patterns:
             raise
-    backtracking = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS, **sizes)
-    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=backtracking), True
+    return None
+
+
+def _backtracking(schema: dict[str, Any], times: int) -> "jsonschema_rs.Validator":
+    """The validator whose patterns may go back so many times."""
+    import jsonschema_rs
+
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=times, **_SIZES)
+    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=options)
 
 
 def _join(path: str, parts: list[str | int]) -> str:

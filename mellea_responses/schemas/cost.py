@@ -8,12 +8,12 @@ once for each value. One unit is one visit, about fifty nanoseconds.
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from mellea_responses.schemas.patterns import check_pattern
+from mellea_responses.schemas.patterns import check_pattern, goes_back
 
 LIMIT = 5_000_000
 """Units that one judgement may cost: a quarter of a second."""
-BACKTRACKING = 1000
-"""Units for each character that a pattern reads which needs an engine that can go back."""
+_BACK = 10
+"""Times that a pattern goes back over one character in one unit."""
 _STEPS = 20_000
 """Places looked at while counting."""
 _LISTED = 10_000
@@ -60,13 +60,13 @@ class Cost:
 
     Args:
         schema: A valid schema.
-        backtracks: Whether its patterns need an engine that can go back.
+        backtracks: How often a pattern may go back that needs an engine which can; 0 where none does.
 
     Raises:
         TooCostly: it cannot be counted.
     """
 
-    def __init__(self, schema: Node, *, backtracks: bool) -> None:
+    def __init__(self, schema: Node, *, backtracks: int) -> None:
         self._root, self._backtracks = schema, backtracks
         self._anchors = _anchors(schema)
         self._steps = _STEPS
@@ -148,7 +148,7 @@ class Cost:
 
     def _reading(self, pattern: str) -> int:
         size = check_pattern(pattern, "")
-        return max(size, BACKTRACKING) if self._backtracks else size
+        return max(size, self._backtracks // _BACK) if self._backtracks and goes_back(pattern) else size
 
     def _meant(self, node: Any) -> Any:
         """What a mere reference leads to, so that every one of those to one place is the same."""

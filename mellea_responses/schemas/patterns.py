@@ -1,5 +1,6 @@
 """The regular expressions of a schema: which cannot run, which would explode, and how large each becomes."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,13 @@ from mellea_responses.errors import InvalidRequest
 MAX_PATTERN = 4096
 MAX_PATTERNS = 1000
 _RUNAWAY = 2**20
+_WIDE = 4
+"""States of what stands for many characters: those of its bytes."""
+_MANY = "DwWsSpP"
+_NARROW = re.compile(r"\[[!-Z_-~]+\]?")
+_BRACES = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
+_PLAIN = re.compile(r"(?:[^\\(]|\\(?:[^0-9A-Za-z]|[dDwWsSnrtfvuxpP])|\((?:(?!\?)|\?:|\?<[A-Za-z]))*+", re.DOTALL)
+"""What the linear engine knows for sure."""
 
 
 def patterns(node: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -40,44 +48,68 @@ def check_patterns(schema: Any, path: str) -> bool:
     return bool(count)
 
 
+def goes_back(pattern: str) -> bool:
+    """Whether only an engine that can go back may be able to run it: it looks around, repeats itself, or is strange."""
+    return _PLAIN.fullmatch(pattern) is None
+
+
 def check_pattern(pattern: str, path: str) -> int:
     """Refuses what the engine would take in silence though no ECMAScript engine does, and what would explode.
 
     Returns:
-        The pattern's length with its repetitions written out.
+        About how many states an engine has for it, with its repetitions written out.
 
     Raises:
         InvalidRequest: the pattern is refused.
     """
     if len(pattern) > MAX_PATTERN:
         raise InvalidRequest(f"The pattern is longer than {MAX_PATTERN} characters.", param=path)
-    before, i, size = "", 0, 1
+    before, i = "", 0
+    sizes, atom = [1], 0  # of each open group, and of what a repetition would repeat
     while i < len(pattern):
         char = pattern[i]
-        if char == "\\":
-            before, i = "atom", i + 2
-            continue
-        if char == "[":
-            i = _class_end(pattern, i)
-            before = "atom"
-            continue
-        if char in "*+?":
+        times = _repeats(pattern, i) if char == "{" else None
+        if char in "*+?" or times is not None:
             lazy = char == "?" and before == "repeated"
             if before in ("", "assertion", "lazy") or (before == "repeated" and not lazy):
                 raise InvalidRequest(f"The pattern has nothing to repeat before `{char}` at position {i}.", param=path)
-            before, i = "lazy" if lazy else "repeated", i + 1
+            before = "lazy" if lazy else "repeated"
+            if times is not None:
+                sizes[-1] += atom * (times - 1)
+                if sizes[-1] > _RUNAWAY:
+                    raise InvalidRequest("The pattern repeats too often.", param=path)
+                i = pattern.index("}", i)
+            i += 1
             continue
-        if char == "{":
-            size *= _repeat_size(pattern, i)
-            if size > _RUNAWAY:
-                raise InvalidRequest("The pattern repeats too often.", param=path)
-        if char == "(" and pattern[i + 1 : i + 2] == "?":
-            i += 1  # the question mark belongs to the group
-            before = ""
+        before, atom = "atom", 1
+        if char == "\\":
+            atom = _WIDE if pattern[i + 1 : i + 2] in _MANY else 1
+            i = _escape_end(pattern, i)
+        elif char == "[":
+            end = _class_end(pattern, i)
+            atom = 1 if _NARROW.fullmatch(pattern, i, end) else _WIDE
+            i = end
+        elif char == "(":
+            before, atom = "", 0
+            sizes.append(1)
+            i += 2 if pattern[i + 1 : i + 2] == "?" else 1  # the question mark belongs to the group
         else:
-            before = {"^": "assertion", "|": "", "(": ""}.get(char, "atom")
-        i += 1
-    return size + len(pattern)
+            if char == ")" and len(sizes) > 1:
+                atom = sizes.pop()
+            elif char == ".":
+                atom = _WIDE
+            before = {"^": "assertion", "|": ""}.get(char, "atom")
+            i += 1
+        sizes[-1] += atom
+        if sizes[-1] > _RUNAWAY:
+            raise InvalidRequest("The pattern repeats too often.", param=path)
+    return sum(sizes)
+
+
+def _escape_end(pattern: str, start: int) -> int:
+    """After an escape; some have their argument in braces."""
+    braced = pattern[start + 1 : start + 2] in "pPux" and pattern[start + 2 : start + 3] == "{"
+    return (pattern.find("}", start) if braced else start + 1) + 1 or len(pattern)
 
 
 def _class_end(pattern: str, start: int) -> int:
@@ -87,6 +119,7 @@ def _class_end(pattern: str, start: int) -> int:
     return i + 1
 
 
-def _repeat_size(pattern: str, start: int) -> int:
-    numbers = pattern[start + 1 : pattern.find("}", start)].split(",")
-    return max((int(number) for number in numbers if number.isdecimal() and len(number) < 10), default=1) or 1
+def _repeats(pattern: str, start: int) -> int | None:
+    """How often the braces there repeat, at most or at least; None where they mean themselves."""
+    found = _BRACES.match(pattern, start)
+    return None if found is None else max(1, *(int(number[:9]) for number in found.groups() if number))
