@@ -39,7 +39,7 @@ def load_program(target: str, settings: Settings) -> UserProgram:
     check, compact = _own(module, "check"), _own(module, "compact")
     _warn_of_shared_sessions(module, target)
     try:
-        return UserProgram(
+        program = UserProgram(
             serve,
             check=check,
             compact=compact,
@@ -48,6 +48,8 @@ def load_program(target: str, settings: Settings) -> UserProgram:
         )
     except (WrongSignature, ValueError) as exc:
         raise LoadError(f"{target}: {exc}") from None
+    program.warm()
+    return program
 
 
 def _warn_of_shared_sessions(module: ModuleType, target: str) -> None:

@@ -68,6 +68,11 @@ class UserProgram:
         """Has `tell` called, on any thread, when it can take more runs again than it could."""
         self._pool.freed = tell
 
+    def warm(self) -> None:
+        """Loads what the first call would load: Mellea takes a second or more, which no client should wait for."""
+        if self._signature.reads_messages:
+            import mellea_responses.program.inputs  # noqa: F401  # for what it loads
+
     async def check(self, turn: Turn, owner: str) -> Facts | None:
         """The program's own `check(turn)`, in a thread and bounded in time; a program without one cannot tell."""
         if self._check is None:
