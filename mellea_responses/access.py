@@ -1,10 +1,11 @@
-"""The access log: one line per response at its end. No content, no client metadata."""
+"""The access log: one line per response at its end, and one per error. No content, no client metadata."""
 
 import logging
 import sys
 import time
 from typing import TextIO
 
+from mellea_responses.errors import ApiError
 from mellea_responses.runs import Run
 
 access = logging.getLogger("mellea_responses.access")
@@ -47,6 +48,12 @@ def log_access(run: Run) -> None:
         only.write(_line(run))
     else:
         access.info(_line(run))
+
+
+def log_refusal(error: ApiError, owner: str, request_id: str) -> None:
+    """Writes the line of a request that was answered with an error."""
+    code = "_".join(error.code.split())[:64]  # a program may have put anything into it
+    access.info("error status=%d code=%s owner=%s request=%s", error.status, code, owner or "-", request_id)
 
 
 def _line(run: Run) -> str:

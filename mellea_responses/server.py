@@ -35,6 +35,8 @@ MOST_DESCRIPTORS = 65_536  # programs that close every possible descriptor would
 TURN_SECONDS = 0.0005
 """Seconds after which a program's thread that computes lets another run. Python's own 5 ms, times the threads that
 wait, would hold up every answer and `/health`."""
+_TOLD = ("ASGI callable returned without completing handshake.", "Invalid HTTP request received.")
+"""What uvicorn says of refusals, which have a line of ours with their reason."""
 LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
 
 
@@ -159,6 +161,7 @@ def configure_logging() -> None:
     logging.getLogger("mellea_responses").setLevel(logging.INFO)
     access.addHandler(RawHandler())
     access.propagate = False
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg not in _TOLD)
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -183,9 +186,17 @@ def _banner(address: str, program: Program, settings: Settings) -> None:
     lines = [
         f"mellea-responses: {getattr(program, 'description', program.name)}",
         f"  listening on {address}/v1 ({kept})",
-        f"  curl {address}/v1/responses -H 'content-type: application/json' -d '{{\"input\": \"Say hello.\"}}'",
+        f"  {_try_it(address, settings)}",
     ]
     print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _try_it(address: str, settings: Settings) -> str:
+    """A command that works on this machine, but for the key."""
+    here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    key = "-H 'authorization: Bearer KEY' " if read_entries(settings.api_keys, settings.api_key_file) else ""
+    body = '{"input": "Say hello."}'
+    return f"curl {here}/v1/responses {key}-H 'content-type: application/json' -d '{body}'"
 
 
 def _refuse(reason: str) -> NoReturn:

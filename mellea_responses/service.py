@@ -7,14 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from mellea_responses import history
-from mellea_responses.access import log_access
+from mellea_responses.access import log_access, log_refusal
 from mellea_responses.admission import Admission, Place
 from mellea_responses.archive import SEALED, Archive, Recorder
 from mellea_responses.builder import Builder
 from mellea_responses.compaction import Compactor, as_compaction
 from mellea_responses.conversations import Conversations
 from mellea_responses.drafts import View
-from mellea_responses.errors import Draining, InvalidRequest, ModelNotFound
+from mellea_responses.errors import ApiError, Draining, InvalidRequest, ModelNotFound
 from mellea_responses.guard import Guard
 from mellea_responses.ids import new_response_id
 from mellea_responses.live import LiveCalls
@@ -236,6 +236,12 @@ class Service:
             log_access(run)
             if self.observer is not None:
                 self.observer.settled(run)
+
+    def refused(self, error: ApiError, owner: str, request_id: str) -> None:
+        """Notes that a request was answered with an error, whoever found it."""
+        log_refusal(error, owner, request_id)
+        if self.observer is not None:
+            self.observer.refused(error.status)
 
     def _levels(self) -> Levels:
         gauges: dict[Name, float] = {

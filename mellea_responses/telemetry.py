@@ -52,6 +52,7 @@ class Name(StrEnum):
     FIRST_TOKEN = "gen_ai_server_time_to_first_token_seconds"
     PER_TOKEN = "gen_ai_server_time_per_output_token_seconds"
     ENDED = "mellea_responses_ended_total"
+    ERRORS = "mellea_responses_errors_total"
     DISCONNECTED = "mellea_responses_streams_disconnected_total"
     EVICTED = "mellea_responses_evictions_total"
     RUNS = "mellea_responses_runs_active"
@@ -71,6 +72,7 @@ class Name(StrEnum):
     ERROR_LABEL = "error_type"
     END_LABEL = "end"
     REASON_LABEL = "reason"
+    STATUS_LABEL = "status"
 
 
 # The buckets that the conventions advise, in seconds.
@@ -122,6 +124,11 @@ class Observer:
                 self.metrics.count(run)
         except Exception:
             logger.exception("%s could not be recorded", run.id)
+
+    def refused(self, status: int) -> None:
+        """A request was answered with an error."""
+        if self.metrics is not None:
+            self.metrics.refused(status)
 
 
 def observer(settings: Settings, levels: Callable[[], Levels]) -> Observer | None:
@@ -294,6 +301,7 @@ class Metrics:
             registry=own,
         )
         self._ended = Counter(Name.ENDED, "Responses by why they ended.", (Name.END_LABEL,), registry=own)
+        self._errors = Counter(Name.ERRORS, "Requests answered with an error.", (Name.STATUS_LABEL,), registry=own)
         self._disconnected = Counter(Name.DISCONNECTED, "Streams that ended because their reader left.", registry=own)
         own.register(_LevelCollector(levels))
 
@@ -310,6 +318,10 @@ class Metrics:
                 self._per_token.labels(*labels).observe((seconds - run.first) / (usage.output_tokens - 1))
         if run.cause == "client left" and run.turn.request.stream:
             self._disconnected.inc()
+
+    def refused(self, status: int) -> None:
+        """Takes in a request that was answered with an error."""
+        self._errors.labels(str(status)).inc()
 
     def page(self) -> tuple[bytes, str]:
         """Everything in Prometheus' text form, and its media type.

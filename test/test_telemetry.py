@@ -298,6 +298,7 @@ async def test_one_streamed_one_failed_and_one_cancelled_response_are_counted_as
     async with serving(telling, metrics=True) as url:
         await post(url, ASK)
         await post(url, {**ASK, "instructions": "break"})
+        await post(url, {"input": 5})
         await leave(url, ASK)
         numbers = await scraped_until(url, "mellea_responses_runs_active", 0)
 
@@ -316,6 +317,7 @@ async def test_one_streamed_one_failed_and_one_cancelled_response_are_counted_as
     assert numbers["mellea_responses_ended_total"] == {
         (("end", end),): 1 for end in ("completed", "client_left", "server_error")
     }
+    assert numbers["mellea_responses_errors_total"] == {(("status", "400"),): 1}
     assert numbers["mellea_responses_streams_disconnected_total"] == {(): 1}
     assert numbers["mellea_responses_stored_responses"] == {(): 3}
     assert numbers["mellea_responses_store_bytes"][()] > 0

@@ -17,7 +17,7 @@ from mellea_responses.http import chat, conversations, models, responses
 from mellea_responses.http.create import CREATE_PATHS, CreateRoute
 from mellea_responses.http.errors import handle
 from mellea_responses.http.holds import Holds
-from mellea_responses.http.security import Doors, Judge, refuse
+from mellea_responses.http.security import Doors, Judge
 from mellea_responses.http.websocket import responses_socket
 from mellea_responses.program import Program
 from mellea_responses.service import Service
@@ -52,7 +52,7 @@ class Application(Litestar):
                 try:
                     hold.stream()
                 except Busy as error:
-                    await refuse(scope, send, error)
+                    await self.doors.refuse(scope, send, error)
                 else:
                     await super().__call__(scope, receive, send)
             elif scope["method"] == "POST" and scope["path"] in CREATE_PATHS:
@@ -139,5 +139,5 @@ def create_app(program: Program, settings: Settings | None = None, store: Store 
         Name.TASKS: lambda: len(asyncio.all_tasks()),
         Name.THREADS: threading.active_count,
     }
-    app.creation, app.doors = creation, Doors(app.inside, Judge(settings))
+    app.creation, app.doors = creation, Doors(app.inside, Judge(settings), service.refused)
     return app

@@ -70,7 +70,12 @@ class CreateRoute:
             if started:
                 own_failure(exc, request_id)
             else:
-                await _send_error(send, own_failure(exc, request_id), stamp)
+                await self._refuse(scope, send, own_failure(exc, request_id), request_id)
+
+    async def _refuse(self, scope: Scope, send: Send, error: ApiError, request_id: str) -> None:
+        self._service.refused(error, scope["state"]["owner"], request_id)
+        headers = {REQUEST_ID: request_id, **error_headers(error)}
+        await _send(send, error.status, encode_error(error), [(k.encode(), v.encode()) for k, v in headers.items()])
 
     async def _start(self, scope: Scope, receive: Receive, request_id: str) -> Run | None:
         """The run, or None when the client left before its body was whole."""
@@ -175,11 +180,6 @@ def _about_body(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str, int |
 
 def _too_large(limit: int) -> ContentTooLarge:
     return ContentTooLarge(f"The body is larger than {limit} bytes.")
-
-
-async def _send_error(send: Send, error: ApiError, stamp: tuple[bytes, bytes]) -> None:
-    headers = [stamp, *((key.encode(), value.encode()) for key, value in error_headers(error).items())]
-    await _send(send, error.status, encode_error(error), headers)
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:

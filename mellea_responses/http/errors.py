@@ -45,6 +45,7 @@ def error_answer(
 ) -> Response[bytes]:
     """An error as an answer."""
     headers = {**error_headers(error), **(more or {}), REQUEST_ID: request_id(request)}
+    request.app.state.service.refused(error, request.scope["state"].get("owner", ""), request_id(request))
     return Response(encode_error(error), status_code=error.status, headers=headers, media_type="application/json")
 
 

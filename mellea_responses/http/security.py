@@ -3,7 +3,7 @@
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,11 @@ class Doors:
     Args:
         app: What lies behind.
         judge: Who may enter.
+        note: Told of every refusal: the error, the owner and the request's id.
     """
 
-    def __init__(self, app: ASGIApp, judge: Judge) -> None:
-        self._app, self._judge = app, judge
+    def __init__(self, app: ASGIApp, judge: Judge, note: Callable[[ApiError, str, str], None]) -> None:
+        self._app, self._judge, self._note = app, judge, note
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Passes on what may enter, with its owner; refuses the rest in words."""
@@ -128,9 +129,23 @@ class Doors:
                 send = granting(send, origin)
             scope.setdefault("state", {})["owner"] = self._judge.owner(scope, told)
         except ApiError as error:
-            await refuse(scope, send, error)
+            await self.refuse(scope, send, error)
             return
         await self._app(scope, receive, send)
+
+    async def refuse(self, scope: Any, send: Send, error: ApiError) -> None:
+        """An error before the framework; to an upgrade in words where the server can, else by closing."""
+        request_id = new_id("req")
+        self._note(error, scope.get("state", {}).get("owner", ""), request_id)
+        kind, extensions = "http", scope.get("extensions") or {}
+        if scope["type"] == "websocket":
+            if "websocket.http.response" not in extensions:
+                await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+                return
+            kind = "websocket.http"
+        headers = {"content-type": "application/json", REQUEST_ID: request_id, **error_headers(error)}
+        pairs = [(key.encode(), value.encode()) for key, value in headers.items()]
+        await _send(send, error.status, encode_error(error), pairs, kind)
 
 
 def _told(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
@@ -149,19 +164,6 @@ def _keys_in(told: Told) -> Iterator[bytes]:
         yield key.strip() if scheme.lower() == b"bearer" else b""
     if not tokens:
         yield from told.get(b"api-key") or told.get(b"x-api-key") or ()
-
-
-async def refuse(scope: Any, send: Send, error: ApiError) -> None:
-    """An error before the framework; to an upgrade in words where the server can, else by closing."""
-    kind, extensions = "http", scope.get("extensions") or {}
-    if scope["type"] == "websocket":
-        if "websocket.http.response" not in extensions:
-            await send({"type": "websocket.close", "code": 1008, "reason": error.code})
-            return
-        kind = "websocket.http"
-    headers = {"content-type": "application/json", REQUEST_ID: new_id("req"), **error_headers(error)}
-    pairs = [(key.encode(), value.encode()) for key, value in headers.items()]
-    await _send(send, error.status, encode_error(error), pairs, kind)
 
 
 async def _send(send: Send, status: int, body: bytes, headers: Headers, kind: str = "http") -> None:

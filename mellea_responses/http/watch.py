@@ -14,8 +14,10 @@ if sys.platform != "win32":
     import fcntl
     import termios
 
+from mellea_responses.access import log_refusal
 from mellea_responses.errors import ApiError
-from mellea_responses.http.errors import encode_error, error_headers
+from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.ids import new_id
 from mellea_responses.settings import Settings
 
 LEAST_RATE = 1024
@@ -144,12 +146,14 @@ class Sender:
 
 
 def answer(error: ApiError) -> bytes:
-    """A refusal as it stands on the wire."""
-    body = encode_error(error)
+    """A refusal as it stands on the wire; it is logged like every other."""
+    body, request_id = encode_error(error), new_id("req")
+    log_refusal(error, "", request_id)
     headers = {
         "content-type": "application/json",
         "content-length": str(len(body)),
         "connection": "close",
+        REQUEST_ID: request_id,
         **error_headers(error),
     }
     lines = [f"HTTP/1.1 {error.status} {http.HTTPStatus(error.status).phrase}"]
