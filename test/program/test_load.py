@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +262,16 @@ def test_a_serve_that_cannot_take_what_every_program_gets_is_refused(serve: Any)
 
 def test_the_turn_is_the_turn() -> None:
     assert called_with(only_turn)["turn"] is TURN
+
+
+@pytest.mark.parametrize(("takes", "loaded"), [("input", "True"), ("turn", "False")])
+def test_what_a_first_call_needs_of_mellea_is_loaded_with_the_program(tmp_path: Path, takes: str, loaded: str) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(f"def serve({takes}):\n    return 'yes'\n")
+    load = (
+        "import sys; from mellea_responses.program.load import load_program; from mellea_responses.settings import "
+        f"Settings; load_program({str(program)!r}, Settings()); print('mellea.serve' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == loaded
