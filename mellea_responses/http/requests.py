@@ -47,6 +47,9 @@ class HttpConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.scope["method"] != "GET":  # came in pieces, so that the offer was not passed over; the body is lost
+            self.refuse(InvalidRequest("Only GET can become a WebSocket.", code="invalid_http"))
+            return
         self.watch.drop(self)  # the socket's own protocol takes over
         super().handle_websocket_upgrade()
 

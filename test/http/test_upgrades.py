@@ -1,4 +1,7 @@
-"""A client that offers HTTP/2 with its request is answered over HTTP/1.1, and its body is read."""
+"""A request that offers another protocol is answered over HTTP/1.1, and its body is read."""
+
+import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,6 +24,29 @@ async def test_a_request_that_offers_http2_keeps_its_body():
     assert answer.json["output"][0]["content"][0]["text"] == "hello"
 
 
+@pytest.mark.parametrize("offered", ["websocket", "WebSocket", "TLS/1.0", "h2c, websocket", ""])
+async def test_a_post_that_a_proxy_sends_on_with_an_offer_keeps_its_body(offered: str):
+    async with serving(lambda input: input[-1].content) as url:
+        answer = await raw.ask(url, raw.posting({"input": "hello"}, connection="upgrade", Upgrade=offered))
+
+    assert answer.status == 200
+    assert answer.json["output"][0]["content"][0]["text"] == "hello"
+
+
+async def test_a_post_that_offers_it_in_a_second_piece_is_refused_at_once():
+    async with serving(lambda input: input[-1].content) as url:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpg")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.write(b"rade: websocket\r\nContent-Length: 2\r\n\r\n{}")
+        answered = await reader.read()
+        writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 400 ")
+
+
 @pytest.mark.parametrize(
     ("sent", "read"),
     [
@@ -29,6 +55,8 @@ async def test_a_request_that_offers_http2_keeps_its_body():
         (b"GET / HTTP/1.1\r\nHost: x\r\nupgrade:h2c\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
         (b"A / B\r\n\r\n\r\nUpgrade: h2c\r\n\r\n", b"A / B\r\n\r\n\r\nUpgrade: h2c\r\n\r\n"),
         (b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"),
+        (b"POST / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n{}", b"POST / HTTP/1.1\r\n\r\n{}"),
+        (b"GET / HTTP/1.1\r\nX: 1\r\nUpgrade: TLS/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nX: 1\r\n\r\n"),
         (b'{"input": "Upgrade: h2c"}', b'{"input": "Upgrade: h2c"}'),
     ],
 )
