@@ -85,7 +85,7 @@ class Run:
     def start(self, program: Program) -> None:
         """Begins; the opening events are there at once."""
         self.log.append(self.builder.start())
-        if self.background:
+        if self.background and not self.waiting:
             self.log.append(self._hear([Beat()]))
         self._task = asyncio.create_task(self._work(program), name=self.id)
 
@@ -118,7 +118,9 @@ class Run:
             self._task.cancel()
 
     def beat(self) -> None:
-        """Tells the readers that the run is alive."""
+        """Tells the readers that the run is alive. A queued one stays so until its turn."""
+        if self.background and self.waiting:
+            return
         if not self.builder.ended and not self._pending:
             self.log.append(self._hear([Beat()]))
             self.spoke = time.monotonic()
@@ -129,6 +131,8 @@ class Run:
             if self._place.waiting and self._last_word is None:
                 await self._place.turn()
                 self.admitted = self.heard = time.monotonic()
+                if self.background:
+                    self.log.append(self._hear([Beat()]))
             last = self._last_word or await self._listen(program)
         except asyncio.CancelledError:
             last = self._last_word or Cancel()

@@ -41,6 +41,27 @@ async def test_it_is_queued_at_once_and_found_complete_later() -> None:
     assert over.output_text == "".join(f"{i} " for i in range(30))
 
 
+async def test_while_it_waits_in_line_it_is_queued_and_then_in_progress() -> None:
+    let_go = asyncio.Event()
+
+    async def patient(turn: Turn) -> AsyncIterator[str]:
+        await let_go.wait()
+        yield "x"
+
+    async with serving(patient, max_runs=1) as url:
+        client = client_of(url)
+        first = await client.responses.create(model="m", input="go", background=True)
+        second = await client.responses.create(model="m", input="go", background=True)
+        statuses = [(await client.responses.retrieve(one.id)).status for one in (first, second)]
+        let_go.set()
+        over = await until_over(client, second.id)
+        events = [event.type async for event in await client.responses.retrieve(second.id, stream=True)]
+
+    assert statuses == ["in_progress", "queued"]
+    assert over.status == "completed"
+    assert events[:3] == ["response.created", "response.queued", "response.in_progress"]
+
+
 async def test_cancel_is_final_and_harmless_when_said_again() -> None:
     async with serving(slow) as url:
         client = client_of(url)
