@@ -245,7 +245,7 @@ class Service:
 
     def _levels(self) -> Levels:
         gauges: dict[Name, float] = {
-            Name.RUNS: len(self.runs) - self.admission.waiting,
+            Name.RUNS: sum(not run.waiting for run in self.runs),
             Name.WAITING: self.admission.waiting,
             Name.LIVE_CALLS: len(self.live),
             **{name: gauge() for name, gauge in self.gauges.items()},

@@ -13,6 +13,7 @@ from mellea_responses.chat import Chunks, to_completion
 from mellea_responses.errors import ApiError, Conflict
 from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
+from mellea_responses.http.create import unless_gone
 from mellea_responses.http.errors import REQUEST_ID, error_body, request_id
 from mellea_responses.http.holds import hold_of
 from mellea_responses.http.paths import paths
@@ -39,7 +40,9 @@ async def create(request: AnyRequest, body: RawBody, service: NamedDependency[Se
     if chat.stream:
         hold_of(request.scope).stream()
     with places.named():
-        run = await service.create(asked, owner_of(request), request_id(request))
+        run = await unless_gone(service.create(asked, owner_of(request), request_id(request)), request.receive)
+    if run is None:
+        return Response(b"")  # to nobody
     headers = {REQUEST_ID: request_id(request), **unsupported(run.turn)}
     if chat.stream:
         chunks = Chunks(

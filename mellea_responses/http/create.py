@@ -7,7 +7,8 @@ which knows the route and its methods.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
 
 import msgspec
 from litestar.types import Receive, Scope, Send
@@ -26,7 +27,10 @@ from mellea_responses.service import Service
 from mellea_responses.wire.decode import decode_create
 from mellea_responses.wire.response import Response
 
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
+_WATCHED_AFTER = 0.1
+"""Seconds that a request is prepared before its connection is watched."""
 CREATE_PATHS = frozenset(paths("/responses"))
 _JSON = (b"content-type", b"application/json")
 _STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")] + [
@@ -78,7 +82,7 @@ class CreateRoute:
         await _send(send, error.status, encode_error(error), [(k.encode(), v.encode()) for k, v in headers.items()])
 
     async def _start(self, scope: Scope, receive: Receive, request_id: str) -> Run | None:
-        """The run, or None when the client left before its body was whole."""
+        """The run, or None when the client left before there was one."""
         kind, encoding, length = _about_body(scope["headers"])
         check_json(kind)
         limit = self._service.settings.max_body_bytes
@@ -96,7 +100,8 @@ class CreateRoute:
             hold.stream()
         if request.generate is not None or request.stream_id is not None:
             request = replace(request, generate=None, stream_id=None)  # a socket's own
-        return await self._service.create(request, scope["state"]["owner"], request_id)
+        made = self._service.create(request, scope["state"]["owner"], request_id)
+        return await made if request.background else await unless_gone(made, receive)
 
     async def _stream(self, run: Run, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         """The run's events; a client that leaves ends the run, unless it goes on in the background."""
@@ -126,6 +131,37 @@ class CreateRoute:
             if not run.background:
                 run.cancel("client left")
         await run.log.wait_closed()  # a background run whose reader has left holds what was sent
+
+
+async def unless_gone(made: Awaitable[T], receive: Receive) -> T | None:
+    """What is made for a client, or None when it leaves first: files that nobody waits for are not read.
+
+    Most is made before it is worth to look after the connection.
+    """
+    task, watcher, gone = asyncio.current_task(), None, False
+
+    async def watch() -> None:
+        nonlocal gone
+        await _disconnected(receive)
+        gone = True
+        if task is not None:
+            task.cancel()
+
+    def begin() -> None:
+        nonlocal watcher
+        watcher = asyncio.ensure_future(watch())
+
+    timer = asyncio.get_running_loop().call_later(_WATCHED_AFTER, begin)
+    try:
+        return await made
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        return None
+    finally:
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
 
 
 async def result_unless_gone(run: Run, receive: Receive) -> Response:

@@ -11,8 +11,10 @@ import pytest
 import websockets
 
 from mellea_responses.media.cache import Cache
+from mellea_responses.media.documents import Documents
 from mellea_responses.media.remote import Fetcher
 from mellea_responses.program.builtin import ModelProgram
+from mellea_responses.telemetry import Name
 from mellea_responses.turn import Facts, Text, Turn
 from mellea_responses.usage import estimate
 from support.pdf import encrypted, pdf
@@ -369,3 +371,35 @@ async def test_what_is_inside_is_not_called_by_the_judge_and_the_names_of_a_real
     assert {(answer.status, answer.error["param"]) for answer in answers} == {(400, "input[0].content[0]")}
     assert {answer.error["code"] for answer in answers} == {"failed_to_download_image"}
     assert not called.is_set()
+
+
+# ---------------------------------------------------------------- leaving
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_nothing_is_read_for_a_client_that_has_left(path: str, stream: bool) -> None:
+    reading, stopped = asyncio.Event(), asyncio.Event()
+
+    class Slow(Documents):
+        async def read(self, *_args: Any) -> str:
+            reading.set()
+            try:
+                await asyncio.Event().wait()
+                return ""
+            finally:
+                stopped.set()
+
+    app = build_app(echo)
+    service = app.state.service
+    service.reader._documents = Slow()
+    async with running(app) as url:
+        part = {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF["file_data"]}}
+        body = {"messages": asked(part)} if "chat" in path else {"input": asked(PDF)}
+        leaving = asyncio.create_task(post(url, {"model": "m", "stream": stream, **body}, path=path))
+        await reading.wait()
+        assert service._levels().gauges[Name.RUNS] == 0
+        leaving.cancel()
+        async with asyncio.timeout(5):
+            await stopped.wait()
+    assert service.admission.waiting == 0
