@@ -46,6 +46,8 @@ class Application(Litestar):
 
     async def inside(self, scope: Any, receive: Any, send: Any) -> None:
         """One connection that may enter."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":  # the server sends no body; and nothing is streamed
+            scope = {**scope, "method": "GET", "query_string": b""}
         hold = scope["state"]["hold"] = self.holds.enter(scope["state"]["owner"])
         try:
             if scope["type"] == "websocket":

@@ -24,6 +24,8 @@ MAX_QUERY = 4096
 """Bytes; the router remembers what it was asked for, so that must be small."""
 
 _LOCAL_NAMES = frozenset({"localhost"})
+_CONTAINERS = frozenset({"host.docker.internal", "host.containers.internal"})
+"""What containers call the machine they run on. The domain is reserved, so no page of the web has such a name."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/\s]+))(?::\d{1,5})?")
 _TOLD = frozenset(
     {b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key"}
@@ -40,6 +42,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_here(host: str) -> bool:
+    return is_loopback(host) or host in _CONTAINERS
 
 
 def host_name(header: str) -> str:
@@ -79,7 +85,7 @@ class Judge:
             ApiError: the request was not meant for this machine, or comes from a page that may not use it.
         """
         hosts = told.get(b"host", ())
-        if self._loopback and not all(is_loopback(host_name(host.decode("latin-1"))) for host in hosts):
+        if self._loopback and not all(_is_here(host_name(host.decode("latin-1"))) for host in hosts):
             raise Forbidden("This server answers only to requests for this machine (Host: 127.0.0.1 or localhost).")
         if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
             raise InvalidRequest("A request needs one Host header.")

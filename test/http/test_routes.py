@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 from zstandard import ZstdCompressor
 
@@ -237,3 +238,21 @@ async def test_hosted_tools_that_nobody_here_can_run_are_left_out_and_named() ->
         assert [tool["name"] for tool in one.response["tools"]] == ["f"]
     assert forced.status == 400
     assert (refused.status, refused.error["param"]) == (400, "tools[0].type")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models"])
+async def test_head_gives_what_get_gives_but_the_body(path: str) -> None:
+    async with serving(serve) as url:
+        whole = await ask(url, Request("GET", path))
+        async with httpx2.AsyncClient() as client:
+            head = await client.head(url + path)
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(whole.body))
+    assert head.headers["content-type"] == whole.headers["content-type"]
+
+
+@pytest.mark.parametrize("host", ["host.docker.internal:8080", "HOST.containers.internal"])
+async def test_containers_of_this_machine_may_call_it_by_their_name_for_it(host: str) -> None:
+    async with serving(serve) as url:
+        assert (await ask(url, Request("GET", "/v1/models", headers={"host": host}))).status == 200
