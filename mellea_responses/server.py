@@ -7,6 +7,7 @@ cannot be killed; the process does not wait for them.
 import asyncio
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -52,6 +53,10 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
         if self.started:
+            # What is loaded by now stays. Looking through it again and again for what nobody needs any more would stop
+            # the loop each time, with the hundred thousands of objects that a program's libraries are.
+            gc.collect()
+            gc.freeze()
             self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -90,6 +95,7 @@ def run(settings: Settings) -> None:
         log_config=None,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # nothing here asks where a request came from
         server_header=False,
         ws_max_size=2
         * settings.max_body_bytes,  # so that the session, not the transport, says that a frame is too large
