@@ -57,6 +57,15 @@ def echo(input: Any) -> Any:
 # ---------------------------------------------------------------- what never becomes a request
 
 
+async def drip(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    """Writes the same piece again and again until the connection ends."""
+    with suppress(ConnectionError):
+        while not writer.is_closing():
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("sent", [b"P", HEAD, HEAD[:-2], b"\r\n"])
 async def test_headers_that_never_end_are_answered_with_408(sent: bytes) -> None:
     async with serving(echo, header_timeout=0.2) as url, line(url) as (reader, writer):
@@ -66,16 +75,9 @@ async def test_headers_that_never_end_are_answered_with_408(sent: bytes) -> None
 
 
 async def test_headers_that_drip_have_no_more_time_than_others() -> None:
-    async def drip(writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while not writer.is_closing():
-                writer.write(b"x")
-                await writer.drain()
-                await asyncio.sleep(0.02)
-
     async with serving(echo, header_timeout=0.2) as url, line(url) as (reader, writer):
         writer.write(HEAD)
-        dripping = asyncio.create_task(drip(writer))
+        dripping = asyncio.create_task(drip(writer, b"x"))
         heard = await rest(reader)
         dripping.cancel()
 
@@ -115,16 +117,9 @@ async def test_half_a_request_behind_one_that_is_answered_does_not_end_the_answe
 
 @pytest.mark.parametrize("piece", [b"", b"x"])
 async def test_a_body_that_comes_too_slowly_is_answered_with_408(piece: bytes) -> None:
-    async def trickle(writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while not writer.is_closing():
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.02)
-
     async with serving(echo, body_timeout=0.2) as url, line(url) as (reader, writer):
         writer.write(LENGTH)
-        trickling = asyncio.create_task(trickle(writer))
+        trickling = asyncio.create_task(drip(writer, piece))
         heard = await rest(reader)
         trickling.cancel()
         assert (await post(url, ASK)).status == 200
