@@ -107,6 +107,24 @@ def test_a_pattern_that_can_is_taken(pattern: str) -> None:
     Schema({"type": "string", "pattern": pattern}, "x")
 
 
+@pytest.mark.parametrize("pattern", ["^.{1,2048}$", r"[\s\S]{0,2048}", r"^[\p{L}\p{N}_-]{1,64}$"])
+def test_a_pattern_that_bounds_a_long_text_is_taken_and_a_great_many_are_not(pattern: str) -> None:
+    Schema({"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": pattern} for i in range(20)}}, "s")
+    many = {f"p{i}": {"type": "string", "pattern": f"{pattern}{'a' * i}"} for i in range(900)}
+
+    assert "repeat too often" in refuse({"type": "object", "properties": many}).message
+
+
+def test_what_looks_like_a_pattern_in_data_is_data_and_a_property_may_have_its_name() -> None:
+    data = {"pattern": "(*", "patternProperties": {"(*": {}}}
+    named = {"default": {"type": "string", "pattern": "^a$"}, "pattern": {"type": "string"}}
+    schema = Schema({"properties": {**named, "x": {"default": data, "examples": [data], "enum": [data, 1]}}}, "s")
+
+    assert schema.complaint({"x": 1, "pattern": "(*", "default": "a"}) is None
+    assert schema.complaint({"default": "b"}) is not None
+    assert refuse({"properties": {"default": {"pattern": "(*"}}}).param.endswith("properties.default.pattern")
+
+
 def test_a_key_pattern_is_judged_too() -> None:
     assert refuse({"patternProperties": {"(": {}}}).param.startswith("text.format.schema")
 

@@ -95,7 +95,7 @@ class Schema:
         return None
 
 
-_SIZES: dict[str, int] = {"size_limit": 2**20, "dfa_size_limit": 2**20}
+_SIZES: dict[str, int] = {"size_limit": 2**22, "dfa_size_limit": 2**20}
 
 
 def _linear(schema: dict[str, Any], has_patterns: bool) -> "jsonschema_rs.Validator | None":

@@ -8,10 +8,18 @@ from mellea_responses.errors import InvalidRequest
 
 MAX_PATTERN = 4096
 MAX_PATTERNS = 1000
+MAX_STATES = 400_000
+"""States of all patterns of a schema; making so many takes half a second."""
 _RUNAWAY = 2**20
+_DATA = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are no schemas, whatever they look like."""
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
+"""Those whose values are schemas by name."""
 _WIDE = 4
 """States of what stands for many characters: those of its bytes."""
-_MANY = "DwWsSpP"
+_PROPERTY = 100
+"""States of a property of Unicode, such as all letters."""
+_MANY = "DwWsS"
 _NARROW = re.compile(r"\[[!-Z_-~]+\]?")
 _BRACES = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
 _PLAIN = re.compile(r"(?:[^\\(]|\\(?:[^0-9A-Za-z]|[dDwWsSnrtfvuxpP])|\((?:(?!\?)|\?:|\?<[A-Za-z]))*+", re.DOTALL)
@@ -20,17 +28,21 @@ _PLAIN = re.compile(r"(?:[^\\(]|\\(?:[^0-9A-Za-z]|[dDwWsSnrtfvuxpP])|\((?:(?!\?)
 
 def patterns(node: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every `pattern` and every key of `patternProperties`, with its path; no recursion, since depth is a client's."""
-    stack: list[tuple[str, Any]] = [(path, node)]
+    stack: list[tuple[str, Any, bool]] = [(path, node, False)]
     while stack:
-        place, value = stack.pop()
+        place, value, named = stack.pop()  # whether its keys are names that somebody chose
         if isinstance(value, list):
-            stack.extend((f"{place}[{i}]", item) for i, item in enumerate(value))
+            stack.extend((f"{place}[{i}]", item, False) for i, item in enumerate(value))
         elif isinstance(value, dict):
-            if isinstance(value.get("pattern"), str):
+            if not named and isinstance(value.get("pattern"), str):
                 yield f"{place}.pattern", value["pattern"]
-            if isinstance(value.get("patternProperties"), dict):
+            if not named and isinstance(value.get("patternProperties"), dict):
                 yield from ((f"{place}.patternProperties", key) for key in value["patternProperties"])
-            stack.extend((f"{place}.{key}", item) for key, item in value.items() if isinstance(item, dict | list))
+            stack.extend(
+                (f"{place}.{key}", item, not named and key in _NAMED)
+                for key, item in value.items()
+                if isinstance(item, dict | list) and (named or key not in _DATA)
+            )
 
 
 def check_patterns(schema: Any, path: str) -> bool:
@@ -39,12 +51,14 @@ def check_patterns(schema: Any, path: str) -> bool:
     Raises:
         InvalidRequest: one cannot run, or they are too many.
     """
-    count = 0
+    count = states = 0
     for place, pattern in patterns(schema, path):
         count += 1
         if count > MAX_PATTERNS:
             raise InvalidRequest(f"The schema has more than {MAX_PATTERNS} patterns.", param=place)
-        check_pattern(pattern, place)
+        states += check_pattern(pattern, place)
+        if states > MAX_STATES:
+            raise InvalidRequest("The patterns of the schema repeat too often.", param=place)
     return bool(count)
 
 
@@ -83,11 +97,13 @@ def check_pattern(pattern: str, path: str) -> int:
             continue
         before, atom = "atom", 1
         if char == "\\":
-            atom = _WIDE if pattern[i + 1 : i + 2] in _MANY else 1
+            kind = pattern[i + 1 : i + 2]
+            atom = _PROPERTY if kind in "pP" else _WIDE if kind in _MANY else 1
             i = _escape_end(pattern, i)
         elif char == "[":
             end = _class_end(pattern, i)
-            atom = 1 if _NARROW.fullmatch(pattern, i, end) else _WIDE
+            property_in_it = "\\p{" in pattern[i:end] or "\\P{" in pattern[i:end]
+            atom = _PROPERTY if property_in_it else 1 if _NARROW.fullmatch(pattern, i, end) else _WIDE
             i = end
         elif char == "(":
             before, atom = "", 0
