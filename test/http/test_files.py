@@ -65,7 +65,7 @@ async def test_the_sdk_sends_a_pdf_and_a_table_and_the_program_reads_them() -> N
         items = await client.responses.input_items.list(answer.id)
 
     assert heard(answer) == [["user", f"{SHOWN_PDF}\n{SHOWN_CSV}\nWhat is it?", []]]
-    sent = [part.model_dump(exclude_unset=True) for part in items.data[0].content[:2]]  # type: ignore[union-attr]
+    sent = [part.model_dump(exclude_unset=True) for part in items.data[0].content[:2]]
     assert sent == [PDF, CSV]
 
 
@@ -175,7 +175,7 @@ async def test_chat_completions_take_files_and_name_the_part_that_is_none() -> N
         with pytest.raises(openai.BadRequestError) as caught:
             await client.chat.completions.create(
                 model="m",
-                messages=[{"role": "user", "content": "a"}, {"role": "user", "content": [*parts, broken]}],  # type: ignore[list-item]
+                messages=[{"role": "user", "content": "a"}, {"role": "user", "content": [*parts, broken]}],
             )
 
     assert json.loads(answer.choices[0].message.content or "") == [["user", f"{SHOWN_PDF}\nWhat is it?", []]]
@@ -203,7 +203,7 @@ async def test_tokens_are_counted_of_what_a_file_says() -> None:
     def serve(turn: Turn) -> Text:
         return Text("ok")
 
-    serve.check = lambda turn: Facts(input_tokens=estimate(turn, ()).input_tokens)  # type: ignore[attr-defined]
+    serve.check = lambda turn: Facts(input_tokens=estimate(turn, ()).input_tokens)
     long = {**CSV, "file_data": as_base64(b"word " * 4000)}
 
     async with serving(serve) as url:
@@ -287,14 +287,14 @@ class Web:
 async def test_a_picture_of_the_web_reaches_a_program_as_data_and_is_listed_as_it_was_sent() -> None:
     async with Web() as web, running(web.app()) as url:
         client = client_of(url)
-        answer = await client.responses.create(model="m", input=asked(web.part("/a.png"), web.part("/b.webp")))  # type: ignore[arg-type]
+        answer = await client.responses.create(model="m", input=asked(web.part("/a.png"), web.part("/b.webp")))
         items = await client.responses.input_items.list(answer.id)
         second = await client.responses.create(model="m", input="And?", previous_response_id=answer.id)
 
     [[_, _, seen]] = heard(answer)
     assert seen[0] == data_url(picture_bytes("PNG"))
     assert seen[1].startswith("data:image/png;base64,")
-    assert items.data[0].content[0].image_url == web.url("/a.png")  # type: ignore[union-attr]
+    assert items.data[0].content[0].image_url == web.url("/a.png")
     assert heard(second)[0][2] == seen
     assert web.asked == ["/a.png", "/b.webp"]
 
@@ -303,10 +303,10 @@ async def test_chat_completions_and_sockets_fetch_pictures_too() -> None:
     async with Web() as web, running(web.app()) as url:
         part = {"type": "image_url", "image_url": {"url": web.url("/a.png")}}
         client = client_of(url)
-        answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])  # type: ignore[list-item,misc]
+        answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])
         part = {"type": "image_url", "image_url": {"url": web.url("/gone.png")}}
         with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])  # type: ignore[list-item,misc]
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])
 
     assert json.loads(answer.choices[0].message.content or "")[0][2] == [data_url(picture_bytes("PNG"))]
     assert (caught.value.param, caught.value.code) == ("messages[0].content[0]", "failed_to_download_image")

@@ -207,7 +207,7 @@ def test_so_many_parts_are_refused_before_anything_is_read() -> None:
     parts = [w.InputImage(picture("PNG"))] * 1000
 
     with pytest.raises(InvalidRequest, match="At most 250") as caught:
-        check_media([said(w.InputText("see"), *parts[:200]), w.FunctionCallOutput("o", "c", parts)])  # type: ignore[arg-type]
+        check_media([said(w.InputText("see"), *parts[:200]), w.FunctionCallOutput("o", "c", parts)])
 
     assert caught.value.param == "input[1].output[50]"
 
@@ -279,7 +279,7 @@ async def test_earlier_turns_are_not_waited_for_without_end(monkeypatch: pytest.
         await asyncio.Event().wait()
         raise AssertionError
 
-    world.web.fetch = never  # type: ignore[method-assign]
+    world.web.fetch = never
     history = (said(file(), w.InputImage(WEB), own_id="m0"),)
 
     assert list(await world.read(said(w.InputText("?")), history=history)) == [history[0].content[0]]

@@ -491,7 +491,7 @@ async def test_when_nobody_listens_any_more_the_generation_is_cancelled(sync: bo
     await batches.aclose()
 
     async with asyncio.timeout(5):
-        while not m.backend.heard[0].closed:  # type: ignore[attr-defined]  # noqa: ASYNC110
+        while not m.backend.heard[0].closed:  # noqa: ASYNC110  # a thread of Mellea closes it
             await asyncio.sleep(0.01)
     program.close()
 
