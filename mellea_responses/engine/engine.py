@@ -173,6 +173,7 @@ class Engine:
             self._vocabulary,
             Outbox(),
             self._store.lease(request.owner, prompt.tokens),
+            kept=self._store.budget > 0,
         )
 
     def _remember(self, row: Row) -> None:

@@ -28,6 +28,7 @@ class Row:
         vocabulary: Names tokens for log-probabilities.
         outbox: Where the Steps go.
         lease: The cache that was promised when the request was queued.
+        kept: Whether its own cache can be kept for a next turn.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Row:
         vocabulary: Vocabulary,
         outbox: Outbox,
         lease: Lease[Cache] | None,
+        kept: bool = True,
     ) -> None:
         self.request, self.prompt, self.writer = request, prompt, writer
-        self.outbox, self.lease = outbox, lease
+        self.outbox, self.lease, self._kept = outbox, lease, kept
         self.cache: Cache | None = None
         self.tokens = list(prompt.tokens)
         self.fed = 0
@@ -91,7 +93,7 @@ class Row:
             output_tokens=len(self.writer.tokens),
             cached_tokens=self.cached,
             reasoning_tokens=self.writer.reasoning_tokens,
-            cache_write_tokens=max(0, min(self.fed, read) - self.cached),
+            cache_write_tokens=max(0, min(self.fed, read) - self.cached) if self._kept else 0,
         )
 
     def release(self) -> None:

@@ -172,9 +172,11 @@ async def test_without_a_cache_nothing_is_reused_and_nothing_changes(started: St
     history = (user("hello"), assistant("hello cat"), user("more"))
 
     warm, cold = request(*history), request(*history)
-    said = [text_of(await ask(kept, warm)), text_of(await ask(forgetful, cold))]
+    steps = [await ask(kept, warm), await ask(forgetful, cold)]
+    written = [step.cache_write_tokens for one in steps for step in one if isinstance(step, Usage)]
 
-    assert said[0] == said[1]
+    assert text_of(steps[0]) == text_of(steps[1])
+    assert written[0] > 0 == written[1]
     assert warm.notes["cached"]
     assert not cold.notes["cached"]
     assert cold.notes["match"] == "none"
