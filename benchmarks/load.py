@@ -72,7 +72,7 @@ def served(options: argparse.Namespace) -> tuple[list[Client], list[float], list
     """The clients with what they saw, how long `/health` took, and what was left."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "echo.py")
-        program.write_text(PROGRAM)
+        program.write_text(f"{PROGRAM}\n\nPACE = {options.pace}\n")
         command = ["-m", "mellea_responses", "serve", str(program), "--port", "0", "--metrics"]
         command += ["--response-ttl", f"{options.ttl:g}", *(word for key in KEYS for word in ("--api-key", key))]
         with started({"load": command}) as (server,):
@@ -141,6 +141,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--think", type=float, default=0.5, help="seconds a client may think before it asks again")
+    parser.add_argument("--pace", type=float, default=0.005, help="seconds between two words of an answer")
     parser.add_argument("--ttl", type=float, default=20, help="seconds the server keeps responses")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--p99", type=float, help="milliseconds that /health may take; without it they are only told")

@@ -28,7 +28,7 @@ def serve(input, turn):
         return
     for word in " | ".join(said).replace(" ", "  ").split(" "):
         yield Text(word or " ")
-        time.sleep(0.001)
+        time.sleep(PACE)
 '''
 ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 
