@@ -19,7 +19,7 @@ from mellea.stdlib.sampling import RejectionSamplingStrategy
 from mellea.stdlib.streaming import stream
 from pydantic import BaseModel
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the engine is an extra")
 
 from engine.tiny import Scripted, make_network, make_tokenizer
 

@@ -78,7 +78,7 @@ class Environment:
         self._uv = installer == "uv"
         self._command: list[str]
         if self._uv:
-            self._command = [pytest.importorskip("uv").find_uv_bin(), "pip"]
+            self._command = [pytest.importorskip("uv", reason="uv is not installed").find_uv_bin(), "pip"]
         else:
             self._command = [sys.executable, "-m", "pip", "--python", str(self.bin / "python")]
 
