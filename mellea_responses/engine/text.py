@@ -49,7 +49,10 @@ class TokenText:
 
 
 class StopCutter:
-    """Ends text before the first stop string, holding back what could still become one.
+    """Ends text before the stop string that is whole first, holding back what could still become one.
+
+    First by its end, not by its beginning: the text stops growing there, so how it was cut into pieces cannot matter.
+    Of two that end together the longer one is taken out.
 
     Args:
         stops: Strings that end the answer; empty ones are ignored.
@@ -65,10 +68,11 @@ class StopCutter:
         if not self._stops or self.stopped:
             return "" if self.stopped else text
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            _, begins = min(found)
+            return text[:begins]
         keep = max(_open_match(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

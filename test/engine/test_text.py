@@ -1,6 +1,6 @@
 import pytest
 from engine.tiny import make_tokenizer
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mellea_responses.engine.text import StopCutter, TokenText
@@ -30,11 +30,18 @@ def test_no_tokens_whatever_make_a_replacement_character(tokens: list[int]) -> N
 
 
 @given(st.lists(st.text("ab")), st.lists(st.text("ab", min_size=1, max_size=3), min_size=1))
-def test_text_ends_before_the_first_stop_string_however_it_is_cut(pieces: list[str], stops: list[str]) -> None:
+@example(["b", "a", "a"], ["a", "baa"])
+@example(["baa"], ["a", "baa"])
+@example(["aba"], ["a", "ba", "aba"])
+def test_text_ends_before_the_stop_string_that_is_whole_first_however_it_is_cut(
+    pieces: list[str], stops: list[str]
+) -> None:
     whole = "".join(pieces)
-    cuts = [at for stop in stops if (at := whole.find(stop)) >= 0]
+    grown = (whole[:end] for end in range(len(whole) + 1))
+    until = next((text for text in grown if text.endswith(tuple(stops))), None)
+    stop = max((stop for stop in stops if until and until.endswith(stop)), key=len, default="")
 
-    assert through(StopCutter(stops), pieces) == whole[: min(cuts, default=len(whole))]
+    assert through(StopCutter(stops), pieces) == (whole if until is None else until.removesuffix(stop))
 
 
 @given(st.lists(st.text("ab")))
