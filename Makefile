@@ -13,7 +13,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt 
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-clients test-model check audit fmt lint types layers docs write-docs bench load clean
+.PHONY: help install serve test test-clients test-model fuzz check audit fmt lint types layers docs write-docs bench load clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test: install ## Run all tests that take less than a minute, with the embedded m
 
 test-clients: install ## Install other people's clients into .clients, drive them, print what works (needs npm)
 	$(BIN)/python test/clients/drive/table.py $(ARGS)
+
+fuzz: install ## Run the property tests with a thousand random examples each
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "hypothesis and not slow" --hypothesis-profile=deep --timeout 900 $(ARGS)
 
 test-model: install ## Run the tests that need the embedded model, slow ones too
 	$(BIN)/python -m pytest -m "model" $(ARGS)

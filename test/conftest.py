@@ -14,6 +14,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 for name in [name for name in os.environ if name.startswith("MELLEA_RESPONSES_")]:
     del os.environ[name]
 
-# Time limits belong to pytest-timeout; a busy machine must not turn a slow example into a failure.
-settings.register_profile("here", deadline=None)
+# Time limits belong to pytest-timeout; a busy machine must not turn a slow example into a failure. What is checked on a
+# change takes the same examples for everyone; luck has its own runs, a developer's and `make fuzz`.
+settings.register_profile("here", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("deep", deadline=None, max_examples=1000)
 settings.load_profile("here")
