@@ -59,7 +59,7 @@ _READ = {
 }
 _OVERRIDES: dict[str, Mapping[str, Any]] = {
     "CreateResponse": {
-        "input": request.Text | list[InputItem],
+        "input": request.Text | list[InputItem] | None,
         "tools": list[InputTool] | None,
     },
     "CreateChat": {"tools": list[InputTool] | None},
@@ -199,6 +199,11 @@ def component_schemas() -> Schema:
     tool["anyOf"] = [
         {"required": ["function"], "properties": {"function": {"type": "object"}}},
         {"required": ["parameters", "name"], "properties": {"name": {"type": "string"}}},
+    ]
+    # What stands on something need not add to it.
+    schemas["CreateResponse"]["anyOf"] = [
+        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+        for name in ("input", "previous_response_id", "conversation")
     ]
     schemas["InputItem"] = _any(
         ref("TypedInputItem"), *(named[name] for name in untyped if name not in ("UntypedTool", "UntypedText")),

@@ -70,7 +70,7 @@ def _check_start(request: CreateResponse) -> None:
         raise InvalidRequest(
             "previous_response_id and conversation cannot be used together.", param="previous_response_id"
         )
-    if request.input is None:
+    if request.input is None and not _chained(request):
         raise InvalidRequest("Missing required field `input`: a string or a list of items.", param="input")
     if request.input == [] and not _chained(request):
         raise InvalidRequest("input must not be an empty list.", param="input")

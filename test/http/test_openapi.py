@@ -448,6 +448,17 @@ FIELDS: list[tuple[Json, bool]] = [
 ]
 
 
+async def test_a_request_that_continues_something_needs_no_input() -> None:
+    async with serving(lambda input: "x") as url:
+        first = await post(url, {"input": "x"})
+        conversation = await post(url, {"items": [{"role": "user", "content": "x"}]}, "/v1/conversations")
+        for past in ({"previous_response_id": first.json["id"]}, {"conversation": conversation.json["id"]}):
+            answers = [await post(url, {**past, **body}) for body in ({}, {"input": None}, {"input": []})]
+
+            assert [answer.status for answer in answers] == [200, 200, 200]
+            assert not complaints(past, component("CreateResponse"))
+
+
 async def test_the_server_and_the_document_agree_on_fields() -> None:
     async with serving(lambda input: "x") as url:
         for fields, fine in FIELDS:

@@ -177,6 +177,17 @@ async def test_a_compacted_conversation_goes_on_from_its_one_item() -> None:
     assert json.loads(later.output_text)[:3] == ["user:a", "assistant:b", "user:on"]
 
 
+async def test_a_chain_is_compacted_by_its_id_alone() -> None:
+    async with serving(lambda turn: json.dumps(heard(turn))) as url:
+        client = client_of(url)
+        first = await client.responses.create(model="m", input="a")
+        folded = await client.responses.compact(model="m", previous_response_id=first.id)
+        item: Any = folded.output[0].model_dump(exclude_unset=True)
+        answer = await client.responses.create(model="m", input=[item, {"role": "user", "content": "on"}])
+
+    assert json.loads(answer.output_text) == ["user:a", f"assistant:{first.output_text}", "user:on"]
+
+
 async def test_a_trigger_gives_exactly_one_item_that_stands_for_the_chain() -> None:
     async with serving(lambda turn: json.dumps(heard(turn))) as url:
         client = client_of(url)

@@ -50,6 +50,8 @@ def test_an_empty_form_that_means_nothing_is_refused(body: Any, param: str) -> N
     [
         {"input": ""},
         {"input": [], "previous_response_id": "resp_1"},
+        {"input": None, "previous_response_id": "resp_1"},
+        {"input": None, "conversation": "conv_1"},
         {"input": [{"role": "user", "content": ""}]},
         {"input": [{"type": "reasoning", "content": None}]},
         {"input": "x", "instructions": ""},
