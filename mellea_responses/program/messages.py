@@ -1,7 +1,8 @@
 """A turn → chat messages, in the shape chat templates and Mellea programs know.
 
 The calls of one turn are one assistant message; each output follows the message of its call, whatever order the
-items came in. Thoughts travel with the assistant message after them as `reasoning_content`.
+items came in. What was said between a call and its output stands before the call, so that the output has the last word.
+Thoughts travel with the assistant message after them as `reasoning_content`.
 """
 
 import re
@@ -53,10 +54,15 @@ class _Chat:
         self._held: list[str] = []  # thoughts after words, whose place is not known yet
         self._text: str | list[dict[str, Any]] | None = None
         self._calls: list[Item] = []
+        self._awaited: set[str | None] = set()  # those of them whose outputs come later
+        self._meanwhile: list[dict[str, Any]] = []  # what is said until then
         self._answered: set[str | None] = set()  # calls whose outputs have come by
 
     def add(self, item: Item) -> None:
         match item:
+            case w.Message() if self._awaited:
+                glue = "" if item.role == "assistant" else "\n"
+                self._meanwhile.append({"role": item.role, "content": self._content(item.content, glue)})
             case w.Message(role="assistant"):
                 if self._text is not None or self._calls:
                     self.flush()
@@ -75,8 +81,11 @@ class _Chat:
                 self._thoughts += self._held
                 self._held = []
                 self._calls.append(item)
+                if item.call_id in self._outputs and item.call_id not in self._answered:
+                    self._awaited.add(item.call_id)
             case w.FunctionCallOutput() | w.CustomToolCallOutput() | w.ToolSearchOutput():
                 self._answered.add(item.call_id)  # its message follows its call
+                self._awaited.discard(item.call_id)
             case _:
                 pass  # receipts, declarations and sealed items are not for the model
 
@@ -96,10 +105,9 @@ class _Chat:
             message["reasoning_content"] = thoughts
         if self._calls:
             message["tool_calls"] = [_call(call, self._as_written) for call in self._calls]
-        self.messages.append(message)
-        self.messages.extend(self._output(call) for call in self._calls)
+        self.messages += [*self._meanwhile, message, *map(self._output, self._calls)]
         self._thoughts, self._text, self._calls = self._held, None, []
-        self._held = []
+        self._held, self._meanwhile, self._awaited = [], [], set()
 
     def _output(self, call: Item) -> dict[str, Any]:
         call_id, name = item_call_id(call), _name(call)

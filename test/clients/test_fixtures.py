@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mellea_responses.program.messages import to_messages
 from mellea_responses.program.user import UserProgram
 from mellea_responses.turn import Call, CallArgs, CallEnd, Facts, Step, Text, Turn
 from support import oracle
@@ -369,6 +370,8 @@ async def test_a_client_is_answered_as_it_needs(name: str) -> None:
         check_form(seen)
     if turn is not None and "input" in seen.body:
         assert is_in_order(list(facts(seen.body["input"])), list(facts(seen.items)))
+        if seen.items[-1]["type"] in ("function_call_output", "custom_tool_call_output"):
+            assert to_messages(turn)[-1]["role"] == "tool"  # what a program looks at to know whose turn it is
     for need in NEEDS[name]:
         need(seen)
 

@@ -101,10 +101,27 @@ def test_an_output_before_its_call_does_not_part_it_from_its_message() -> None:
     assert short(output("c1"), said("assistant", "I look."), call("c1")) == [("assistant", ["c1"]), ("tool", "42")]
 
 
-def test_a_message_between_call_and_output_does_not_part_them() -> None:
-    items = (call("c1"), said("user", ""), output("c1"))
+def test_what_is_said_between_a_call_and_its_output_stands_before_the_call() -> None:
+    """Clients put an empty message there, the question once more, or the words that came with the call."""
+    items = (
+        said("user", "q"), said("assistant", "I look."), call("c1"), said("user", "q"), said("assistant", "a"),
+        call("c2"), output("c2"), said("user", ""), output("c1"),
+    )  # fmt: skip
 
-    assert short(*items) == [("assistant", ["c1"]), ("tool", "42"), ("user", "")]
+    assert short(*items) == [
+        ("user", "q"), ("user", "q"), ("assistant", "a"), ("user", ""), ("assistant", ["c1", "c2"]),
+        ("tool", "42"), ("tool", "42"),
+    ]  # fmt: skip
+    assert chat(*items)[-3]["content"] == "I look."
+
+
+def test_what_is_said_after_the_last_output_of_a_step_stays_behind_it() -> None:
+    items = (call("c1"), said("user", ""), output("c1"), said("user", "go on"), call("c2"), said("user", "stop"))
+
+    assert short(*items) == [
+        ("user", ""), ("assistant", ["c1"]), ("tool", "42"), ("user", "go on"),
+        ("assistant", ["c2"]), ("tool", NO_OUTPUT), ("user", "stop"),
+    ]  # fmt: skip
 
 
 def test_calls_of_two_turns_are_two_messages() -> None:
