@@ -12,7 +12,7 @@ from litestar.di import Provide
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 
-from mellea_responses.errors import Busy
+from mellea_responses.errors import ApiError, NotFound
 from mellea_responses.http import chat, conversations, models, responses
 from mellea_responses.http.create import CREATE_PATHS, CreateRoute
 from mellea_responses.http.errors import handle
@@ -52,8 +52,10 @@ class Application(Litestar):
         try:
             if scope["type"] == "websocket":
                 try:
+                    if scope["path"].rstrip("/") not in CREATE_PATHS:
+                        raise NotFound(f"There is no WebSocket at {scope['path'][:200]}.", code="route_not_found")
                     hold.stream()
-                except Busy as error:
+                except ApiError as error:
                     await self.doors.refuse(scope, send, error)
                 else:
                     await super().__call__(scope, receive, send)

@@ -17,6 +17,7 @@ if sys.platform != "win32":
 from mellea_responses.access import log_refusal
 from mellea_responses.errors import ApiError
 from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers
+from mellea_responses.http.turns import Turns
 from mellea_responses.ids import new_id
 from mellea_responses.settings import Settings
 
@@ -43,6 +44,7 @@ class Watch:
 
     def __init__(self, settings: Settings, most: int | None) -> None:
         self.header, self.body, self.write = settings.header_timeout, settings.body_timeout, settings.write_timeout
+        self.turns = Turns()
         self._most = most
         self._interval = max(0.02, min(1.0, self.header / 8, self.body / 8, self.write / 8))
         self._all: set[Connection] = set()

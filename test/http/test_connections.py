@@ -305,10 +305,18 @@ UPGRADE = (
 )
 
 
+TEXT, PING, PONG, MORE = 0x81, 0x89, 0x8A, 0x00
+
+
 def frame(body: Any) -> bytes:
     """A client's text frame, masked with zeros."""
-    data = json.dumps({"type": "response.create", **body}).encode()
-    return b"\x81\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data
+    return framed(TEXT, json.dumps({"type": "response.create", **body}).encode())
+
+
+def framed(kind: int, data: bytes = b"") -> bytes:
+    """Any of a client's frames."""
+    length = bytes([128 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2, "big")
+    return bytes([kind]) + length + bytes(4) + data
 
 
 async def test_a_socket_that_nobody_reads_ends_with_its_run() -> None:
@@ -336,6 +344,61 @@ async def test_a_frame_that_trickles_costs_its_socket_and_a_socket_at_rest_stays
         assert (await rest(reader)).endswith(b"request_timeout")
         other.write(frame({**ASK, "input": "x" * 200}))
         assert b"response.created" in await at_rest.read(500)
+
+
+@pytest.mark.parametrize(
+    ("begin", "cheap"),
+    [(b"", framed(PING)), (b"", framed(PONG)), (framed(TEXT & 0x7F), framed(MORE))],
+    ids=["pings", "pongs", "empty fragments"],
+)
+async def test_a_flood_of_cheap_frames_keeps_nobody_waiting(begin: bytes, cheap: bytes) -> None:
+    async with serving(echo) as url, line(url) as (reader, writer):
+        writer.write(UPGRADE)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        writer.write(begin + cheap * 30_000 + framed(PING, b"over"))
+        heard = b""
+        async with line(url) as (other, asked):
+            asked.write(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+            health = asyncio.create_task(rest(other))
+            while b"over" not in heard:
+                heard += await reader.read(2**20)
+
+            assert health.done()
+            assert health.result().endswith(b'{"status":"pass"}')
+
+
+async def test_who_does_not_read_is_not_answered_each_ping() -> None:
+    many, ping = 100_000, framed(PING, b"x" * 125)
+    async with serving(echo) as url:
+        client = deaf(url, UPGRADE)
+        assert (await asyncio.to_thread(client.recv, 1000)).startswith(b"HTTP/1.1 101")
+        await asyncio.to_thread(client.sendall, ping * many + framed(0x88))
+        heard = 0
+        with client:
+            while data := await asyncio.to_thread(client.recv, 2**20):
+                heard += len(data)
+
+    assert 0 < heard < many * 127
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        UPGRADE.replace(b"version: 13", b"version: 8"),
+        UPGRADE.replace(b"sec-websocket-key", b"x-key"),
+        UPGRADE[:-2] + b"content-length: 3\r\n\r\nabc",
+        UPGRADE[:-2] + b"content-length: 3\r\n\r\n",
+        UPGRADE[:-2] + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        UPGRADE[:-2] + b"x-long: " + b"a" * 10_000 + b"\r\n\r\n",
+        UPGRADE.replace(b"responses", b"responses?x=" + b"a" * 10_000),
+    ],
+    ids=["an old version", "no key", "a body", "a body that never comes", "chunks", "a long header", "a long line"],
+)
+async def test_what_opens_no_socket_is_told_so_in_the_shape_of_every_error(sent: bytes) -> None:
+    async with serving(echo) as url, line(url) as (reader, writer):
+        writer.write(sent)
+
+        assert error_of(await rest(reader)) == (400, "invalid_http")
 
 
 async def test_a_plain_answer_that_nobody_reads_holds_no_connection() -> None:

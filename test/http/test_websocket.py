@@ -59,7 +59,8 @@ def address(url: str, path: str = "/v1/responses") -> str:
 
 @asynccontextmanager
 async def connected(url: str, path: str = "/v1/responses", **more: Any) -> AsyncIterator[Client]:
-    async with websockets.connect(address(url, path), **more) as socket:
+    # Without a bound of its own the client always reads, so that it hears the answer to its close at once.
+    async with websockets.connect(address(url, path), max_queue=None, **more) as socket:
         yield Client(socket)
 
 
@@ -281,6 +282,17 @@ async def test_a_refused_upgrade_says_why(settings: dict[str, Any], headers: dic
     oracle.check_error(json.loads(refused.value.response.body))
 
 
+@pytest.mark.parametrize("path", ["/v1/nowhere", "/health", "/v1/responses/resp_x", "//v1/responses", "/%ff"])
+async def test_there_is_no_socket_elsewhere(path: str) -> None:
+    async with serving(echo) as url:
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with websockets.connect(address(url, path)):
+                pass
+
+    assert refused.value.response.status_code == 404
+    oracle.check_error(json.loads(refused.value.response.body))
+
+
 async def test_the_sdk_connects_and_goes_on_by_id() -> None:
     async with serving(echo) as url:
         client = client_of(url)
@@ -302,7 +314,7 @@ async def _until_end(socket: Any) -> AsyncIterator[Any]:
 
 async def test_leaving_ends_the_run_and_many_cut_sockets_leave_nothing() -> None:
     async def slow(turn: Turn) -> AsyncIterator[str]:
-        for i in range(200):
+        for i in range(80):
             yield f"{i} "
             await asyncio.sleep(0.002)
 
