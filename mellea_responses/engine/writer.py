@@ -12,7 +12,7 @@ from mellea_responses.engine.messages import digests
 from mellea_responses.engine.splice import Joint, Prompt, Trace
 from mellea_responses.engine.text import StopCutter, TokenText
 from mellea_responses.turn import Call, CallArgs, Step, Stop, Text, Thought
-from mellea_responses.wire.items import Logprob
+from mellea_responses.wire.items import Logprob, Phase
 
 Reason = Literal["stop", "length"]
 
@@ -68,6 +68,7 @@ class Writer:
         self._whole = 0
         self._logprobs: list[Logprob] = []
         self._thinking = False
+        self._phase: Phase | None = None
 
     def take(self, token: int, logprob: Logprob | None = None) -> list[Step]:
         """Add one token; the answer is what may be said now. `reason` is set when this token ends the answer."""
@@ -154,12 +155,14 @@ class Writer:
             if self._cutter.stopped:
                 break
             self._thinking = isinstance(step, Thought)
+            # No stop string reaches over a call, or from one message into the next.
+            if (not isinstance(step, Text) or step.phase != self._phase) and (held := self._cutter.flush()):
+                kept.append(self._worded(held))
             if isinstance(step, Text):
+                self._phase = step.phase
                 if text := self._cutter.feed(step.text):
                     kept.append(self._worded(text))
                 continue
-            if held := self._cutter.flush():
-                kept.append(self._worded(held))
             self._logprobs.clear()
             if isinstance(step, Call) and step.call_id is None:
                 step = msgspec.structs.replace(step, call_id=f"call_{secrets.token_hex(12)}")
@@ -169,7 +172,7 @@ class Writer:
     def _worded(self, text: str) -> Text:
         logprobs = tuple(self._logprobs) or None
         self._logprobs.clear()
-        return Text(text, logprobs)
+        return Text(text, logprobs, self._phase)
 
 
 def _parts(message: dict[str, Any]) -> list[str]:

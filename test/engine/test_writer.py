@@ -1,3 +1,4 @@
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -34,6 +35,13 @@ def written(made: Writer, tokens: list[int]) -> list[Step]:
     return steps
 
 
+def whole(steps: list[Step]) -> list[Text]:
+    """The texts of an answer, those of one phase as one."""
+    texts = [step for step in steps if isinstance(step, Text)]
+    runs = groupby(texts, key=lambda text: text.phase)
+    return [Text("".join(text.text for text in run), phase=phase) for phase, run in runs]
+
+
 def test_an_answer_in_three_parts_comes_back_as_one_message() -> None:
     made = writer()
 
@@ -61,6 +69,22 @@ def test_a_stop_string_counts_in_text_but_not_in_reasoning_or_arguments() -> Non
 
     assert made.message()["content"] == "ab "
     assert made.reason == "stop"
+
+
+def test_the_phases_of_an_answer_are_told_and_no_stop_string_reaches_from_one_into_the_next() -> None:
+    names = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
+    tokenizer = make_tokenizer("<|start|><|channel|>", special=names)
+    made = Writer(tokenizer, make_splitter(tokenizer, "", ()), ends=frozenset({END}), stops=("okYes", "!"), limit=1000)
+
+    steps = written(
+        made,
+        tokenizer.encode(
+            "<|channel|>commentary<|message|>ok<|end|><|start|>assistant<|channel|>final<|message|>Yes! No.",
+            add_special_tokens=False,
+        ),
+    )
+
+    assert [(step.text, step.phase) for step in whole(steps)] == [("ok", "commentary"), ("Yes", "final_answer")]
 
 
 def test_nothing_is_said_after_the_end() -> None:
