@@ -89,7 +89,7 @@ ENVIRONMENTS = {
         Environment("pi", ("@earendil-works/pi-coding-agent@1.6.0", NODE_24), npm=True),
         Environment("opencode", ("opencode-ai@1.18.33",), npm=True),
         Environment("llm", ("llm==0.36", "llm-openai-plugin==0.7")),
-        Environment("chat", ("openai==3.57.0", "requests==2.32.5")),
+        Environment("chat", ("openai==3.57.0", "requests==2.34.2")),
         Environment("llama-index", ("llama-index-llms-openai==0.8.3",)),
         Environment("instructor", ("instructor==1.17.0",)),
         Environment("strands", ("strands-agents[openai]==1.62.0",)),
