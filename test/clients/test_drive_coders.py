@@ -1,15 +1,14 @@
 """pi and OpenCode: coding agents that run a whole task from one prompt, shell tool included."""
 
 import base64
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from clients.drive.common import DOT
 
 from mellea_responses.errors import InvalidRequest
-from mellea_responses.turn import Text, Thought
-from support.coders import CODERS
+from mellea_responses.turn import Text
+from support.coders import CODERS, shell_tasks
 from support.driving import (
     COUNTS,
     FEATURES,
@@ -29,29 +28,10 @@ def shell(command: str, key: str = "1") -> Moves:
     return call("bash", key, command=command, description="Says a word.")
 
 
-def tell_outputs(heard: Heard) -> Moves:
-    words = [output.strip().splitlines()[-1] for output in heard.outputs()]
-    thoughts = "".join(f"I thought: {thought} " for thought in heard.thoughts())
-    return [Text(f"{thoughts}I heard: {', '.join(words)}."), COUNTS]
-
-
 broken = InvalidRequest("Say please, then ask again.")
 TASKS: dict[str, Feature] = {
-    "plain": FEATURES["plain"],
-    "stream": replace(FEATURES["stream"], wants=lambda heard: heard[0].turn.request.stream is True),
-    "tools": Feature(
-        ((*shell("echo one"), COUNTS), (*shell("echo two"), COUNTS), tell_outputs), "I heard: one, two.", requests=3
-    ),
-    "parallel": Feature(
-        ((*shell("echo one"), *shell("echo two", "2"), COUNTS), tell_outputs), "I heard: one, two.", requests=2
-    ),
-    "reasoning": Feature(
-        ((Thought("They ask."), *shell("echo one"), COUNTS), tell_outputs),
-        "I thought: They ask. I heard: one.",
-        requests=2,
-    ),
-    "images": FEATURES["images"],
-    "error": Feature((FEATURES["plain"].script), "Say please, then ask again.", fails=True, check=refuse),
+    **shell_tasks(shell),
+    "error": Feature(FEATURES["plain"].script, "Say please, then ask again.", fails=True, check=refuse),
     "failed": Feature(((Text("Once upon "), broken),), "Say please, then ask again.", requests=8, fails=True),
     "cut": Feature(FEATURES["plain"].script, "", requests=8, fails=True, cut=True),
 }

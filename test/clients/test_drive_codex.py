@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import pytest
 from clients.drive.common import DOT
 
 from mellea_responses.errors import InvalidRequest
-from mellea_responses.turn import Text, Thought, Usage
+from mellea_responses.turn import Text, Usage
 from mellea_responses.wire.items import FunctionCallOutput
-from support.coders import WAYS, Codex
+from support.coders import WAYS, Codex, shell_tasks, tell_outputs
 from support.driving import (
     CITY,
     COUNTS,
     DRIVERS,
-    FEATURES,
     Answer,
     Feature,
     Heard,
@@ -68,27 +66,8 @@ def shell(command: str, key: str = "1") -> Moves:
     return call("exec_command", key, cmd=command)
 
 
-def tell_outputs(heard: Heard) -> Moves:
-    words = [output.strip().splitlines()[-1] for output in heard.outputs()]
-    thoughts = "".join(f"I thought: {thought} " for thought in heard.thoughts())
-    return [Text(f"{thoughts}I heard: {', '.join(words)}."), COUNTS]
-
-
 TASKS: dict[str, Feature] = {
-    "plain": FEATURES["plain"],
-    "stream": replace(FEATURES["stream"], wants=lambda heard: heard[0].turn.request.stream is True),
-    "tools": Feature(
-        ((*shell("echo one"), COUNTS), (*shell("echo two"), COUNTS), tell_outputs), "I heard: one, two.", requests=3
-    ),
-    "parallel": Feature(
-        ((*shell("echo one"), *shell("echo two", "2"), COUNTS), tell_outputs), "I heard: one, two.", requests=2
-    ),
-    "reasoning": Feature(
-        ((Thought("They ask."), *shell("echo one"), COUNTS), tell_outputs),
-        "I thought: They ask. I heard: one.",
-        requests=2,
-    ),
-    "images": FEATURES["images"],
+    **shell_tasks(shell),
     "structured": Feature(
         ((Text(CITY), COUNTS),), CITY, wants=lambda heard: heard[0].turn.format.kind == "json_schema"
     ),

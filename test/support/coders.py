@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from clients.drive.common import shown
 from clients.drive.environments import ENVIRONMENTS, Environment
 
-from support.driving import Outcome, run
+from mellea_responses.turn import Text, Thought
+from support.driving import COUNTS, FEATURES, Feature, Heard, Moves, Outcome, run
 
 WAYS = ("custom provider", "custom provider, WebSocket", "built-in provider", "LM Studio")
 
@@ -93,6 +94,32 @@ async def opencode(
     command = [ENVIRONMENTS["opencode"].program("opencode"), "run", "--title", "task"]
     words = prompt.split(" ")  # an argument with blanks would reach the model in quotes
     return await run([*command, *options, *words], env=env, cwd=folder, seconds=seconds)
+
+
+def tell_outputs(heard: Heard) -> Moves:
+    """The thoughts and the last line of each output."""
+    words = [output.strip().splitlines()[-1] for output in heard.outputs()]
+    thoughts = "".join(f"I thought: {thought} " for thought in heard.thoughts())
+    return [Text(f"{thoughts}I heard: {', '.join(words)}."), COUNTS]
+
+
+def shell_tasks(shell: Callable[..., Moves]) -> dict[str, Feature]:
+    """What every coding agent is given to do.
+
+    Args:
+        shell: `shell(command, key)` calls its tool that runs commands.
+    """
+    one, two = shell("echo one"), shell("echo two", "2")
+    return {
+        "plain": FEATURES["plain"],
+        "stream": replace(FEATURES["stream"], wants=lambda heard: heard[0].turn.request.stream is True),
+        "tools": Feature(((*one, COUNTS), (*two, COUNTS), tell_outputs), "I heard: one, two.", requests=3),
+        "parallel": Feature(((*one, *two, COUNTS), tell_outputs), "I heard: one, two.", requests=2),
+        "reasoning": Feature(
+            ((Thought("They ask."), *one, COUNTS), tell_outputs), "I thought: They ask. I heard: one.", requests=2
+        ),
+        "images": FEATURES["images"],
+    }
 
 
 def told_to_call(name: str, **arguments: str) -> str:

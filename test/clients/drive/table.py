@@ -22,6 +22,7 @@ from marked import filled  # after the path
 from support.driving import FEATURES
 
 WORD = {"passed": "yes", "failed": "NO", "skipped": "?"}
+COLUMNS = (*FEATURES, "MCP", "patch", "compaction", "embedded model", "its tools")
 Table = Mapping[str, Mapping[str, str]]
 
 
@@ -58,7 +59,7 @@ def read(report: Path) -> dict[str, dict[str, str]]:
 
 def written(table: Table) -> str:
     """The table, and under it in words what a client cannot do."""
-    features = list(dict.fromkeys([*FEATURES, *(name for row in table.values() for name in row)]))
+    features = list(dict.fromkeys([*COLUMNS, *(name for row in table.values() for name in row)]))
     lines = [f"| Client | {' | '.join(features)} |", f"| --- |{' --- |' * len(features)}"]
     rows = sorted(table.items(), key=lambda pair: pair[0].lower())
     reasons: dict[str, dict[str, list[str]]] = {}
