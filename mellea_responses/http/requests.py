@@ -9,6 +9,8 @@ from mellea_responses.errors import ApiError, Busy, HeadersTooLarge, InvalidRequ
 from mellea_responses.http.upgrades import without_offer
 from mellea_responses.http.watch import Reader, Sender, Watch, answer
 
+LINGER = 3.0
+"""Seconds that a client whose request is answered before it was read may go on to send it."""
 MAX_HEADERS = 128
 MAX_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
@@ -20,6 +22,7 @@ class Stage(Enum):
     HEAD = "the rest of a request's line and headers"
     BODY = "the rest of its body"
     REST = "the next request"
+    OVER = "nothing: the client has its answer and may stop to send"
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -37,6 +40,7 @@ class HttpConnection(HttpToolsProtocol):
             self.watch.add(self, fresh=True)
         else:
             self.refuse(Busy("The server has as many connections as it may have. Try again shortly."))
+            self.transport.close()  # at once: there is no room to linger
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.watch.drop(self)
@@ -54,6 +58,8 @@ class HttpConnection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
+        if self._stage is Stage.OVER:
+            return
         if self._stage is not Stage.BODY:
             self._heard = True
             if self._stage is Stage.REST:
@@ -77,7 +83,10 @@ class HttpConnection(HttpToolsProtocol):
             self._refusal = _too_large()
             raise ValueError  # what the parser passes on as a message it cannot take
         self._enter(Stage.BODY)
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before and not self.cycle.keep_alive:
+            self.cycle.transport = _Parting(self)
 
     def on_body(self, body: bytes) -> None:
         self._sender.got += len(body)
@@ -99,12 +108,33 @@ class HttpConnection(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True  # nothing the application says may follow
             cycle.message_event.set()
-        self.transport.close()
+        self._linger()
+
+    def part(self) -> None:
+        """Ends the connection after an answer."""
+        if self._stage is Stage.BODY:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        if self._stage is not Stage.OVER:
+            super().on_response_complete()
+
+    def shutdown(self) -> None:
+        if self._stage is Stage.OVER:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def look(self, now: float) -> None:
         """Ends the connection of a client that neither reads nor finishes its request."""
         self._reader.look(self.transport, now)
         if self.transport.is_closing():
+            return
+        if self._stage is Stage.OVER:
+            if now - self._sender.since > LINGER:
+                self.transport.close()
             return
         made = self.cycle is not None and not self.cycle.response_complete  # an answer is being made
         if self.flow.read_paused or (made and self._stage is Stage.HEAD):
@@ -117,12 +147,29 @@ class HttpConnection(HttpToolsProtocol):
         elif self._stage is Stage.BODY and self._sender.late(now):
             self.refuse(RequestTimeout("The request's body came too slowly."))
 
+    def _linger(self) -> None:
+        """Says that nothing follows, and throws away what still comes until the client has noticed.
+
+        To close with bytes unread resets the connection, and the answer may be lost with it.
+        """
+        self._enter(Stage.OVER)
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
     def _enter(self, stage: Stage) -> None:
         self._stage = stage
         self._sender.begin(self.loop.time())
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+
+class _Parting:
+    """What the answer of a connection that ends with it writes to."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self.write, self.is_closing = connection.transport.write, connection.transport.is_closing
+        self.close = connection.part
 
 
 def _too_large() -> HeadersTooLarge:

@@ -81,7 +81,7 @@ async def test_idle_sockets_beyond_the_limit_make_room_and_go_after_the_time_for
 async def test_ten_thousand_idle_sockets_do_not_keep_anybody_else_waiting(program: Path) -> None:
     with descriptors(10_500):
         # None may be over before the last is open, however long a busy machine takes.
-        async with process(program, "--header-timeout", "60", descriptors=(1024, min(HARD, 20_000))) as server:
+        async with process(program, "--header-timeout", "600", descriptors=(1024, min(HARD, 20_000))) as server:
             assert (await post(server.url, ASK)).status == 200
             most, answers = await hold(server.url, 10_000, server.process.pid)
 
