@@ -1,6 +1,7 @@
 """The body of a request: JSON, perhaps compressed, never larger than the limit even after inflation."""
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import zstandard
@@ -9,9 +10,10 @@ from litestar import Request
 from mellea_responses.errors import ContentTooLarge, InvalidRequest, UnsupportedMediaType
 from mellea_responses.http.holds import hold_of
 
-_CHUNK = 2**16
+_CHUNK = 2**10
+_MARK = b"\xef\xbb\xbf"
 _MEMBERS = 4096
-"""Members that one gzip body may have; each costs time though it may be empty."""
+"""Members or frames that one body may have; each costs time though it may be empty."""
 
 
 def check_json(content_type: str) -> None:
@@ -37,7 +39,12 @@ def json_body(request: Request[Any, Any, Any], body: bytes, limit: int) -> bytes
     check_json(request.headers.get("content-type", ""))
     plain = inflate(body, request.headers.get("content-encoding", ""), limit)
     hold_of(request.scope).take(max(0, len(plain) - len(body)))
-    return plain
+    return without_mark(plain)
+
+
+def without_mark(body: bytes) -> bytes:
+    """The JSON without the byte order mark that some writers put before it; RFC 8259 lets a reader pass over it."""
+    return body.removeprefix(_MARK)
 
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
@@ -51,30 +58,27 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
+    begin = _ENCODINGS.get(encoding)
+    if begin is None:
+        raise UnsupportedMediaType(f"content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or zstd.")
     try:
-        if encoding in ("gzip", "x-gzip"):
-            return _unzip(body, 16 + zlib.MAX_WBITS, limit)
-        if encoding == "deflate":
-            return _unzip(body, zlib.MAX_WBITS, limit)
-        if encoding == "zstd":
-            return _unzstd(body, limit)
+        return _whole(body, begin, limit)
     except (zlib.error, zstandard.ZstdError, EOFError):
         raise InvalidRequest(f"The body is not valid {encoding}.", code="invalid_encoding") from None
-    raise UnsupportedMediaType(f"content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or zstd.")
 
 
-def _unzip(body: bytes, bits: int, limit: int) -> bytes:
-    """Every member of the body; several are one after the other."""
+def _whole(body: bytes, begin: Callable[[], Any], limit: int) -> bytes:
+    """Every member of the body; several are one after the other, and the last is whole."""
     pieces: list[bytes] = []
     view, at, left = memoryview(body), 0, limit
     for _ in range(_MEMBERS):
-        inflater = zlib.decompressobj(bits)
+        inflater = begin()
         while not inflater.eof:
             if at >= len(view):
                 raise EOFError
-            # Small pieces in: what a member leaves over is copied, and there may be many members.
+            # Small pieces in: each may become thousands of times as large, and what a member leaves over is copied.
             given = view[at : at + _CHUNK]
-            piece = inflater.decompress(given, left + 1)
+            piece = inflater.decompress(given)
             left -= len(piece)
             if left < 0:
                 raise _too_large(limit)
@@ -85,16 +89,13 @@ def _unzip(body: bytes, bits: int, limit: int) -> bytes:
     raise EOFError
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
-    """Every frame of the body; RFC 9659 lets nobody ask for a larger window."""
-    reader = zstandard.ZstdDecompressor(max_window_size=2**23).stream_reader(body, read_across_frames=True)
-    pieces, size = [], 0
-    while piece := reader.read(_CHUNK):
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-        pieces.append(piece)
-    return b"".join(pieces)
+_ENCODINGS: dict[str, Callable[[], Any]] = {
+    "gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    "x-gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    "deflate": zlib.decompressobj,
+    # RFC 9659 lets nobody ask for a larger window.
+    "zstd": lambda: zstandard.ZstdDecompressor(max_window_size=2**23).decompressobj(),
+}
 
 
 def _too_large(limit: int) -> ContentTooLarge:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mellea_responses.errors import ApiError, ContentTooLarge
 from mellea_responses.http import sse
-from mellea_responses.http.body import check_json, inflate
+from mellea_responses.http.body import check_json, inflate, without_mark
 from mellea_responses.http.errors import REQUEST_ID, encode_error, error_headers, own_failure
 from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
@@ -95,7 +95,7 @@ class CreateRoute:
         if encoding:
             packed, body = len(body), inflate(body, encoding, limit)
             hold.take(max(0, len(body) - packed))
-        request = decode_create(body)
+        request = decode_create(without_mark(body))
         if request.stream:
             hold.stream()
         if request.generate is not None or request.stream_id is not None:

@@ -86,7 +86,7 @@ class HttpConnection(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and not self.cycle.keep_alive:
-            self.cycle.transport = _Parting(self)
+            self.cycle.transport = _Parting(self)  # type: ignore[assignment]  # all of a transport that it uses
 
     def on_body(self, body: bytes) -> None:
         self._sender.got += len(body)

@@ -14,11 +14,12 @@ from litestar.di import NamedDependency
 from litestar.exceptions import WebSocketDisconnect
 
 from mellea_responses.errors import ApiError, Busy, ContentTooLarge, InvalidRequest
+from mellea_responses.http.body import without_mark
 from mellea_responses.http.errors import error_body, own_failure
 from mellea_responses.http.holds import Hold, hold_of
 from mellea_responses.http.paths import paths
 from mellea_responses.ids import new_id
-from mellea_responses.limits import MAX_FIELD_BYTES, MAX_VALUES
+from mellea_responses.limits import MAX_FIELD_BYTES, MAX_SHORT, MAX_VALUES
 from mellea_responses.runs import Run
 from mellea_responses.service import Service
 from mellea_responses.wire.decode import decode_create
@@ -30,7 +31,7 @@ from mellea_responses.wire.shape import Shape
 QUEUE = 32
 LIFETIME = 60 * 60
 FRAME_VALUES = 5 * MAX_VALUES  # a frame is decoded as a whole; its parts are judged as those of a body
-HTTP_ONLY = frozenset({"type", "stream", "stream_options", "background", "response", "stream_id"})
+HTTP_ONLY = frozenset({"type", "stream", "stream_options", "background", "response"})
 _encode = msgspec.json.Encoder().encode
 
 AnySocket = WebSocket[Any, Any, Any]
@@ -54,8 +55,14 @@ class Frame(msgspec.Struct, frozen=True):
     """A `response.create` that waits for its turn."""
 
     request: CreateResponse
-    stream_id: str | None
     size: int
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A frame that is answered with an error, in its turn: between another's events it would seem to be about them."""
+
+    error: ApiError
+    stream_id: str | None
 
 
 class Session:
@@ -74,7 +81,7 @@ class Session:
     ) -> None:
         self._socket, self._service, self._owner, self._hold = socket, service, owner, hold
         self._clock, self._opened = clock, clock()
-        self._frames: asyncio.Queue[Frame] = asyncio.Queue(QUEUE)
+        self._frames: asyncio.Queue[Frame | Refusal] = asyncio.Queue(QUEUE)
         self._local: dict[str, tuple[Item, ...]] = {}  # the latest response that nothing else keeps
         self._run: Run | None = None
 
@@ -98,13 +105,16 @@ class Session:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            raw = _payload(message)
+            raw = without_mark(_payload(message))
             frame: dict[str, Any] = {}
             try:
                 frame = self._parse(raw)
                 await self._take(frame, len(raw))
             except ApiError as error:
-                await self._send_error(error, _stream_id(frame))
+                if self._frames.full():
+                    await self._send_error(error, _stream_id(frame))
+                else:
+                    self._frames.put_nowait(Refusal(error, _stream_id(frame)))
 
     def _parse(self, raw: bytes) -> dict[str, Any]:
         limit = self._service.settings.max_body_bytes
@@ -127,8 +137,10 @@ class Session:
             await self._send(SteerFailed(error_body(error), stream_id=_stream_id(frame) or msgspec.UNSET))
         elif kind == "response.create":
             self._enqueue(frame, size)
+        elif isinstance(kind, str):
+            raise InvalidRequest(f"Unknown frame type {kind[:64]!r}; send response.create.", param="type")
         else:
-            raise InvalidRequest(f"Unknown frame type {str(kind)[:64]!r}; send response.create.", param="type")
+            raise InvalidRequest("A frame needs a `type`, such as `response.create`.", param="type")
 
     def _enqueue(self, frame: dict[str, Any], size: int) -> None:
         nested = frame.get("response")
@@ -138,7 +150,7 @@ class Session:
         if self._frames.full():
             raise Busy(f"More than {QUEUE} requests wait on this socket.")
         self._hold.take(size)
-        self._frames.put_nowait(Frame(request, _stream_id(frame), size))
+        self._frames.put_nowait(Frame(request, size))
 
     # Out.
 
@@ -146,10 +158,12 @@ class Session:
         try:
             while True:
                 frame = await self._frames.get()
+                if isinstance(frame, Refusal):
+                    await self._send_error(frame.error, frame.stream_id)
+                    continue
                 if self._clock() - self._opened > LIFETIME:
-                    await self._send_error(
-                        ConnectionLimit("This socket is an hour old; open a new one."), frame.stream_id
-                    )
+                    error = ConnectionLimit("This socket is an hour old; open a new one.")
+                    await self._send_error(error, frame.request.stream_id)
                     await self._socket.close()
                     return
                 await self._answer(frame)
@@ -158,14 +172,14 @@ class Session:
             pass  # the reader learns it too
 
     async def _answer(self, frame: Frame) -> None:
-        request_id = new_id("req")
+        request_id, request, stream_id = new_id("req"), frame.request, frame.request.stream_id
         try:
-            run = self._run = await self._service.create(frame.request, self._owner, request_id, local=self._local.get)
+            run = self._run = await self._service.create(request, self._owner, request_id, local=self._local.get)
         except Exception as exc:
-            self._evict(frame.request)
-            await self._send_error(own_failure(exc, request_id), frame.stream_id)
+            self._evict(request)
+            await self._send_error(own_failure(exc, request_id), stream_id)
             return
-        tail = b',"stream_id":%b}' % _encode(frame.stream_id) if frame.stream_id is not None else b"}"
+        tail = b',"stream_id":%b}' % _encode(stream_id) if stream_id is not None else b"}"
         async for batch in run.log.batches():
             for event in batch:
                 await self._socket.send_data((event[:-1] + tail).decode(), mode="text")
@@ -197,4 +211,4 @@ def _payload(message: Any) -> bytes:
 
 def _stream_id(frame: dict[str, Any]) -> str | None:
     value = frame.get("stream_id")
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and len(value) <= MAX_SHORT else None

@@ -32,6 +32,7 @@ _NAMES = {
 }
 _LONG = 16 * 1024
 _KNOWN_TOOL = frozenset({"function", "custom", "namespace", "tool_search"})
+_PAIR_WITHIN = 32
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 
 
@@ -132,8 +133,8 @@ def _not_json(exc: Exception, body: Raw | bytes) -> InvalidRequest:
         return InvalidRequest("The body is nested too deeply.", code="invalid_json")
     if isinstance(exc, UnicodeError):
         return InvalidRequest("The body is not valid UTF-8.", code="invalid_json")
-    if "truncated" in str(exc) and _HALF_PAIR.search(bytes(body)):
-        # The decoder waits for the second half of a surrogate pair and says that the body was cut.
+    if "truncated" in str(exc) and _HALF_PAIR.search(bytes(memoryview(body)[-_PAIR_WITHIN:])):
+        # The decoder waits for the six bytes of a second half and says that the body was cut.
         return InvalidRequest(
             "The body holds half of a surrogate pair (an escape such as \\ud83d alone), which is no character.",
             code="invalid_json",

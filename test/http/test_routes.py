@@ -167,12 +167,38 @@ async def test_a_squeezed_body_is_read_and_measured_by_what_it_becomes(encoding:
     async with serving(serve, max_body_bytes=1_000_000) as url:
         read = await ask(url, Request("POST", "/v1/responses", small, headers))
         refused = await ask(url, Request("POST", "/v1/responses", bomb, headers))
-        broken = [await ask(url, Request("POST", "/v1/responses", body, headers)) for body in (small[:-4], b"{}")]
+        broken = [await ask(url, Request("POST", "/v1/responses", body, headers)) for body in (b"{}", b"", b"\0")]
 
     assert read.status == 200
     assert (refused.status, refused.error["code"]) == (413, "content_too_large")
-    assert [answer.status for answer in broken] == [400, 400]
-    oracle.check_error(broken[0].json)
+    for answer in broken:
+        assert (answer.status, answer.error["code"]) == (400, "invalid_encoding")
+        oracle.check_error(answer.json)
+
+
+@pytest.mark.parametrize("encoding", SQUEEZED)
+async def test_a_squeezed_body_that_is_cut_anywhere_is_told_so(encoding: str) -> None:
+    """Also where what is left of it would be whole JSON."""
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    squeezed = SQUEEZED[encoding](b'{"input":"x"}' + b" " * 300_000)
+    async with serving(serve) as url:
+        cut = [
+            await ask(url, Request("POST", "/v1/responses", squeezed[:size], headers))
+            for size in range(1, len(squeezed), max(1, len(squeezed) // 20))
+        ]
+
+    assert {(answer.status, answer.error["code"]) for answer in cut} == {(400, "invalid_encoding")}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/v1/conversations"])
+async def test_a_mark_before_the_json_is_passed_over(path: str) -> None:
+    content = b'\xef\xbb\xbf{"input":"x","messages":[{"role":"user","content":"x"}]}'
+    async with serving(serve) as url:
+        answer = await ask(url, Request("POST", path, content, {"content-type": "application/json"}))
+        twice = await ask(url, Request("POST", path, b"\xef\xbb\xbf" + content, {"content-type": "application/json"}))
+
+    assert answer.status == 200
+    assert (twice.status, twice.error["code"]) == (400, "invalid_json")
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["its length is told", "it comes in chunks"])

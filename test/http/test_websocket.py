@@ -196,6 +196,9 @@ async def test_two_tool_turns_go_by_their_outputs_alone() -> None:
         ("[" * 100_000, 400, "invalid_json"),
         ("[1]", 400, "invalid_request"),
         ("{}", 400, "invalid_request"),
+        ('{"type":["response.create"]}', 400, "invalid_request"),
+        ('{"type":"response.create","input":"x","stream_id":5}', 400, "invalid_request"),
+        ('{"type":"response.create","input":"x","stream_id":"' + "x" * 2000 + '"}', 400, "invalid_request"),
         ('{"type":"response.what"}', 400, "invalid_request"),
         ('{"type":"response.create"}', 400, "invalid_request"),
         ('{"type":"response.create","input":5}', 400, "invalid_request"),
@@ -208,7 +211,34 @@ async def test_a_bad_frame_is_an_error_and_the_socket_stays_open(frame: str, sta
         error = json.loads(await client.socket.recv())
 
         assert (error["type"], error["status"], error["error"]["code"]) == ("error", status, code)
+        assert "None" not in error["error"]["message"]
+        assert "stream_id" not in error
         assert said(await client.turn(input="still here")) == '["still here"]'
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "{}", '{"type":"response.create","input":5,"stream_id":"b"}'])
+async def test_a_bad_frame_is_answered_in_its_turn_and_not_between_another_s_events(wrong: str) -> None:
+    release = asyncio.Event()
+
+    async def slow(turn: Turn) -> AsyncIterator[str]:
+        yield "a "
+        await release.wait()
+        yield "b"
+
+    async with serving(slow) as url, connected(url) as client:
+        await client.send(input="a", stream_id="a")
+        await client.socket.send(wrong)
+        await client.socket.send('{"type":"response.steer"}')
+        events = await client.receive()
+        release.set()
+        events += await client.receive()
+        error = json.loads(await client.socket.recv())
+
+    assert events.pop([event["type"] for event in events].index("response.steer.failed"))
+    assert {event["stream_id"] for event in events} == {"a"}
+    assert events[-1]["type"] == "response.completed"
+    assert (error["type"], error["status"]) == ("error", 400)
+    assert error.get("stream_id") == ("b" if "stream_id" in wrong else None)
 
 
 async def test_steering_is_answered_with_its_failure_while_a_turn_runs() -> None:

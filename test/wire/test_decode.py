@@ -190,6 +190,13 @@ def test_half_a_surrogate_pair_is_named_as_what_it_is() -> None:
     assert decode_create(b'{"input": "\\ud83d\\ude00"}').input == "\N{GRINNING FACE}"
 
 
+@pytest.mark.timeout(20)
+def test_a_long_body_that_is_cut_is_told_so_at_once() -> None:
+    """Halves of pairs are looked for at its end only: through all of it, thirty such bodies take a minute."""
+    for _ in range(30):
+        assert "truncated" in refuse(b'{"input": "' + b"x" * 30_000_000).message
+
+
 def test_of_a_key_said_twice_the_last_one_holds() -> None:
     assert decode_create(b'{"input": "a", "input": "b"}').input == "b"
 
