@@ -1,4 +1,4 @@
-"""Coding agents on the embedded model: poor answers, and no crash, no loop and no error."""
+"""Agents on the embedded model: poor answers, and no crash, no loop and no error."""
 
 import re
 import subprocess
@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clients.drive.common import shown
+from clients.drive.environments import ENVIRONMENTS
 
 from support.coders import CODERS, Codex, told_to_call
-from support.driving import Outcome, Tell
+from support.driving import Outcome, Tell, run
 
 pytestmark = [pytest.mark.clients, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 CODEX = {"Codex CLI, custom provider": "custom provider", "Codex CLI, custom provider, WebSocket": "WebSocket"}
@@ -96,3 +98,19 @@ async def test_a_call_of_the_model_is_run_and_the_turn_ends(
     assert (outcome.code, set(ends) <= {"completed", "max_output_tokens"}) == (0, True), (ends, outcome)
     assert (folder / "made").is_dir(), outcome
     assert 2 <= len(ends) <= 6
+
+
+async def test_a_stranger_who_follows_the_page_for_the_agents_sdk_sees_a_whole_tool_turn(
+    server: Server, tmp_path: Path
+) -> None:
+    environment = ENVIRONMENTS["openai-agents"]
+    if not environment.installed:
+        pytest.skip(environment.missing)
+    before = len(server.ends)
+    program = shown("agent.py", server.url).rpartition("print(")[0] + shown("embedded_agent.py", server.url)
+    (tmp_path / "agent.py").write_text(program)
+
+    outcome = await run([environment.interpreter, "agent.py"], cwd=tmp_path, seconds=SECONDS)
+
+    assert (outcome.code, server.ends[before:]) == (0, ["completed"] * 2), outcome
+    assert outcome.output.strip()
