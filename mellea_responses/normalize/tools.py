@@ -148,19 +148,25 @@ def normalize_choice(
             raise InvalidRequest(f"tool_choice is required, but of tools there are {what}.", param="tool_choice")
         return "required"
     if choice.type == "allowed_tools":
-        return _allowed(choice, tools)
+        return _allowed(choice, tools, unsupported)
     return _named(choice, tools, "tool_choice")
 
 
-def _allowed(choice: ToolChoiceParam, tools: tuple[t.Tool, ...]) -> t.AllowedTools:
+def _allowed(choice: ToolChoiceParam, tools: tuple[t.Tool, ...], unsupported: tuple[str, ...]) -> t.ToolChoice:
     if choice.allowed_tools is not None:  # chat-shaped: the same object one level deeper
         choice = convert(
             {**choice.allowed_tools, "type": "allowed_tools"}, ToolChoiceParam, "tool_choice.allowed_tools"
         )
-    refs = [_named(ref, tools, f"tool_choice.tools[{i}]") for i, ref in enumerate(choice.tools or [])]
-    if not refs:
+    if not choice.tools:
         raise InvalidRequest("allowed_tools needs at least one tool.", param="tool_choice.tools")
-    return t.AllowedTools(tools=refs, mode=choice.mode or "auto")
+    # A hosted tool may be declared, so it may be allowed; it is not called either way.
+    ours = [(i, ref) for i, ref in enumerate(choice.tools) if ref.type not in unsupported]
+    refs = [_named(ref, tools, f"tool_choice.tools[{i}]") for i, ref in ours]
+    if refs:
+        return t.AllowedTools(tools=refs, mode=choice.mode or "auto")
+    if choice.mode == "required":
+        raise InvalidRequest("This server cannot run any of the tools that are allowed.", param="tool_choice.tools")
+    return "none"
 
 
 def _named(choice: ToolChoiceParam, tools: tuple[t.Tool, ...], path: str) -> t.ToolRef:

@@ -254,10 +254,33 @@ def test_auto_and_none_need_no_tools(choice: Any) -> None:
             "tool_choice.tools[1]",
         ),
         ([F], {"type": "allowed_tools", "tools": [{"type": "mcp"}]}, "tool_choice.tools[0].type"),
+        (
+            [F, {"type": "mcp"}],
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp", "server_label": "m"}]},
+            "tool_choice.tools",
+        ),
     ],
 )
 def test_a_choice_that_nothing_declared_can_keep_is_refused(tools: Any, choice: Any, param: str) -> None:
     assert refuse(tools=tools, tool_choice=choice).param == param
+
+
+@pytest.mark.parametrize(
+    ("others", "mode", "choice"),
+    [
+        ([{"type": "function", "name": "f"}], "required", t.AllowedTools([t.ToolRef("function", "f")], "required")),
+        ([{"type": "function", "name": "f"}], "auto", t.AllowedTools([t.ToolRef("function", "f")])),
+        ([], "auto", "none"),
+        ([], None, "none"),
+    ],
+)
+def test_a_hosted_tool_that_is_declared_may_be_among_the_allowed(others: Any, mode: Any, choice: Any) -> None:
+    tools = [F, {"type": "web_search"}, {"type": "mcp", "server_label": "m"}]
+    allowed = [{"type": "web_search"}, *others, {"type": "mcp", "server_label": "m"}]
+
+    done = turn(tools=tools, tool_choice={"type": "allowed_tools", "mode": mode, "tools": allowed})
+
+    assert done.tool_choice == choice
 
 
 def test_a_choice_may_name_a_tool_that_the_input_declares() -> None:
