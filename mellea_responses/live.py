@@ -21,15 +21,19 @@ from mellea_responses.wire.items import (
     item_call_id,
 )
 
-MAX_CALLS = 20_000
+MAX_BYTES = 256 * 2**20
+_OVERHEAD = 1024
+"""Bytes of a call beside its items."""
+_encode = msgspec.json.Encoder().encode
 
 
 class LiveCall(NamedTuple):
-    """A call, what the model thought before it, and everything the model had seen and said by then."""
+    """A call, what the model thought before it, and everything the model had seen and said by then, in bytes too."""
 
     call: Item
     reasoning: Reasoning | None
     items: tuple[Item, ...]
+    size: int
 
     def unchanged(self, item: Item) -> bool:
         """Whether the client gives the call back as it was made; an edited one is the client's own truth."""
@@ -59,17 +63,21 @@ def _canonical(arguments: str) -> bytes | str:
 
 
 class LiveCalls:
-    """Live calls by owner and call id.
+    """Live calls by owner and call id; the longest unused go first.
 
     Args:
         ttl: Seconds a call stays live; 0 keeps none.
+        max_bytes: Budget for all of them, with what was said before them.
         clock: Seconds that never go back.
     """
 
-    def __init__(self, ttl: float, clock: Callable[[], float] = monotonic) -> None:
-        self._ttl = ttl
+    def __init__(self, ttl: float, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = monotonic) -> None:
+        self._ttl, self._max_bytes = ttl, max_bytes
         self._calls: TLRUCache[tuple[str, str], LiveCall] = TLRUCache(
-            maxsize=MAX_CALLS, ttu=lambda _key, _call, now: now + ttl, timer=clock
+            maxsize=max_bytes,
+            ttu=lambda _key, _call, now: now + ttl,
+            timer=clock,
+            getsizeof=lambda call: call.size,
         )
 
     def __len__(self) -> int:
@@ -79,15 +87,20 @@ class LiveCalls:
     def add(self, owner: str, before: tuple[Item, ...], output: Iterable[Item]) -> None:
         """Remembers every call in `output`, the answer to `before`."""
         output = tuple(output)
-        if self._ttl <= 0 or not any(is_call(item) for item in output):
+        calls = sum(map(is_call, output))
+        if self._ttl <= 0 or not calls:
             return
         items = before + output
+        # The items are the same for each call of the answer.
+        size = _OVERHEAD + sum(len(_encode(item)) + 64 for item in items) // calls
+        if size > self._max_bytes:
+            return
         reasoning: Reasoning | None = None
         for item in output:
             if isinstance(item, Reasoning):
                 reasoning = item
             elif is_call(item) and (call_id := item_call_id(item)):
-                self._calls[owner, call_id] = LiveCall(item, reasoning, items)
+                self._calls[owner, call_id] = LiveCall(item, reasoning, items, size)
 
     def get(self, owner: str, call_id: str) -> LiveCall | None:
         """The live call of this owner."""

@@ -1,5 +1,6 @@
 """The use cases without HTTP, one short function each."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from mellea_responses.wire.response import CompactedResponse, InputTokens, Model
 logger = logging.getLogger("mellea_responses.service")
 
 _encode = msgspec.json.Encoder().encode
+SWEEP_SECONDS = 10.0
+"""How often what is over is freed where nobody asks for it."""
 
 
 class Service:
@@ -68,7 +71,7 @@ class Service:
         self.conversations = Conversations(self.conversation_store)
         self._sealer = Sealer.from_file(settings.seal_key) if settings.seal_key else Sealer()
         self._archive = Archive(self.store, settings.response_ttl)
-        self.live = LiveCalls(settings.response_ttl)
+        self.live = LiveCalls(settings.response_ttl, settings.store_max_bytes)
         self.reader = reader or Reader.of(settings, getattr(program, "images", "look"))
         self.stored = Stored(self.runs, self.store)
         self._preparation = Preparation(
@@ -84,6 +87,7 @@ class Service:
         self.ready = False
         self.draining = False
         self._created = int(time.time())
+        self._sweeping: asyncio.TimerHandle | None = None
         self.gauges: dict[Name, Callable[[], float]] = {}  # what the shells around can tell
         self.observer = observer(settings, self._levels)
 
@@ -91,13 +95,21 @@ class Service:
         """Connects the store; from here on the server is ready."""
         await self.store.open()
         self.ready = True
+        self._sweep()
 
     async def close(self) -> None:
         """Ends what still runs and lets go."""
         self.ready = False
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         self.drain()
         await self.store.close()
         self.program.close()
+
+    def _sweep(self) -> None:
+        for kept in (self.live, self.conversation_store, self.reader.cache):
+            kept.expire()
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 
     def drain(self) -> None:
         """No new answers; the open ones end now, each with its terminal event."""
@@ -150,7 +162,10 @@ class Service:
         except BaseException:
             place.leave()
             raise
-        response = await run.result()
+        try:
+            response = await run.result()
+        finally:
+            run.cancel("client left")  # unless it is over
         return CompactedResponse(run.id, response.output, response.created_at, response.usage)
 
     async def count(self, request: CreateResponse, owner: str) -> InputTokens:

@@ -35,7 +35,7 @@ class World:
     def __init__(self, *stored: Item) -> None:
         self.stored = stored
         self.now = 0.0
-        self.live = LiveCalls(60, lambda: self.now)
+        self.live = LiveCalls(60, clock=lambda: self.now)
 
     async def find_item(self, item_id: str) -> Item | None:
         return next((item for item in self.stored if w.item_id(item) == item_id), None)
@@ -295,6 +295,18 @@ async def test_no_call_is_kept_alive_where_the_time_is_zero() -> None:
     live.add("ada", TURN, ANSWER)
 
     assert live.get("ada", "c1") is None
+
+
+async def test_live_calls_stay_within_their_budget_with_all_that_was_said_before_them() -> None:
+    live = LiveCalls(60, max_bytes=100_000)
+    before = (said("a", "x" * 30_000),)
+    for name in ("c1", "c2", "c3", "c4"):
+        live.add("ada", before, (call(name),))
+    live.add("ada", (said("a", "x" * 200_000),), (call("c5"),))
+    live.add("ada", before, tuple(call(f"d{i}") for i in range(10)))
+
+    kept = [name for name in ("c1", "c2", "c3", "c4", "c5", "d0", "d9") if live.get("ada", name)]
+    assert kept == ["c4", "d0", "d9"]
 
 
 async def test_an_answer_without_calls_keeps_nothing_alive() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mellea_responses import service as service_module
 from mellea_responses.errors import ApiError, Busy, Draining, InvalidRequest, ModelNotFound, NotFound
 from mellea_responses.pages import page
 from mellea_responses.program.user import UserProgram
@@ -680,3 +681,16 @@ async def test_only_listed_models_are_answered_each_under_its_name() -> None:
 
         assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
         assert [model.id for model in service.models().data] == ["one", "two"]
+
+
+async def test_what_is_over_is_freed_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve(turn: Turn) -> list[Any]:
+        return [Call("k", "f"), CallArgs("k", "{}"), CallEnd("k")]
+
+    monkeypatch.setattr(service_module, "SWEEP_SECONDS", 0.01)
+    async with serving(serve, response_ttl=0.05) as service:
+        await (await ask(service, tools=[{"type": "function", "name": "f"}], store=False)).result()
+        await service.conversations.create("ada", None, None)
+        kept: Any = service.live._calls
+        while kept._Cache__data or service.conversation_store.bytes:  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0.01)

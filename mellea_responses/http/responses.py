@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from mellea_responses.http import sse
 from mellea_responses.http.body import json_body
-from mellea_responses.http.create import CreateRoute, result_unless_gone
+from mellea_responses.http.create import CreateRoute, result_unless_gone, unless_gone
 from mellea_responses.http.errors import REQUEST_ID, request_id
 from mellea_responses.http.holds import hold_of
 from mellea_responses.http.paths import paths
@@ -41,14 +41,16 @@ async def finished(run: Run, request: AnyRequest) -> Answer:
 async def compact(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes]:
     """Folds a conversation into one sealed item."""
     asked = decode_create(json_body(request, body, service.settings.max_body_bytes))
-    return json_answer(await service.compact(asked, owner_of(request), request_id(request)), request)
+    made = service.compact(asked, owner_of(request), request_id(request))
+    return json_answer(await unless_gone(made, request.receive), request)  # None goes to nobody
 
 
 @post(paths("/responses/input_tokens"), status_code=200, name="count_input_tokens")
 async def input_tokens(request: AnyRequest, body: RawBody, service: NamedDependency[Service]) -> Response[bytes]:
     """How many tokens a request would really feed."""
     asked = decode_create(json_body(request, body, service.settings.max_body_bytes))
-    return json_answer(await service.count(asked, owner_of(request)), request)
+    made = service.count(asked, owner_of(request))
+    return json_answer(await unless_gone(made, request.receive), request)
 
 
 @get(paths("/responses/{response_id:str}"), name="get_response")

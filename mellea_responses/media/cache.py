@@ -45,6 +45,10 @@ class Cache:
         if _size(value) <= self._kept.maxsize:
             self._kept[key] = value
 
+    def expire(self) -> None:
+        """Frees what is over."""
+        self._kept.expire()
+
     @property
     def bytes(self) -> int:
         """What all entries take."""

@@ -1,10 +1,9 @@
 """Where conversations live: items in order, changed by compare-and-set so that two writers never interleave."""
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -57,20 +56,28 @@ class ConversationStore(Protocol):
         """Any item of the owner's conversations by its id."""
 
 
+class _Entry(NamedTuple):
+    """A conversation, the bytes of its items, those of all of it, and when it goes."""
+
+    conversation: Conversation
+    items: int
+    bytes: int
+    deadline: float
+
+
 class MemoryConversations:
     """Conversations in this process, for `ttl` seconds after their last use; the longest unused go first.
 
     Args:
-        max_bytes: Budget for all items.
+        max_bytes: Budget for all of them.
         ttl: Seconds a conversation lives unused.
         clock: Seconds that never go back.
     """
 
     def __init__(self, max_bytes: int, ttl: float, clock: Callable[[], float] = monotonic) -> None:
         self._max_bytes, self._ttl, self._clock = max_bytes, ttl, clock
-        self._entries: OrderedDict[tuple[str, str], tuple[Conversation, int, float]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()  # the next to expire comes first
         self._items: dict[tuple[str, str], tuple[str, str]] = {}
-        self._deadlines: list[tuple[float, tuple[str, str]]] = []
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -80,26 +87,29 @@ class MemoryConversations:
     async def get(self, owner: str, conversation_id: str) -> Conversation | None:
         """The conversation, alive for another `ttl`."""
         self.expire()
-        entry = self._entries.get((owner, conversation_id))
+        key = (owner, conversation_id)
+        entry = self._entries.get(key)
         if entry is None:
             return None
-        self._touch((owner, conversation_id), entry[0], entry[1])
-        return entry[0]
+        self._keep(key, entry._replace(deadline=self._clock() + self._ttl))
+        return entry.conversation
 
     async def save(self, conversation: Conversation, *, expect_rev: int | None = None) -> bool:
         """Keeps it if nobody changed it meanwhile."""
         self.expire()
         key = (conversation.owner, conversation.id)
-        entry = self._entries.get(key)
-        if expect_rev is not None and (entry is None or entry[0].rev != expect_rev):
+        before = self._entries.get(key)
+        if expect_rev is not None and (before is None or before.conversation.rev != expect_rev):
             return False
-        size = self._size_of(conversation, entry)
+        items = _size_of_items(conversation, before)
+        size = 1024 + items + len(_encode(conversation.metadata))
         if size > self._max_bytes:
             raise StoreFull(f"{size} bytes")
         self._forget(key)
         self.bytes += size
         self._items.update({(conversation.owner, item_id(item) or ""): key for item in conversation.items})
-        self._touch(key, replace(conversation, rev=conversation.rev + 1), size)
+        kept = replace(conversation, rev=conversation.rev + 1)
+        self._keep(key, _Entry(kept, items, size, self._clock() + self._ttl))
         while self.bytes > self._max_bytes:
             self._forget(next(iter(self._entries)))
         return True
@@ -115,35 +125,31 @@ class MemoryConversations:
         """Any item of the owner's conversations."""
         self.expire()
         entry = self._entries.get(self._items.get((owner, wanted), ("", "")))
-        return next((item for item in entry[0].items if item_id(item) == wanted), None) if entry else None
+        return next((item for item in entry.conversation.items if item_id(item) == wanted), None) if entry else None
 
     def expire(self) -> None:
         """Frees what nobody has used for `ttl` seconds."""
         now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, key = heapq.heappop(self._deadlines)
-            entry = self._entries.get(key)
-            if entry is not None and entry[2] <= deadline:
-                self._forget(key)
+        while self._entries and next(iter(self._entries.values())).deadline <= now:
+            self._forget(next(iter(self._entries)))
 
-    def _size_of(self, conversation: Conversation, before: tuple[Conversation, int, float] | None) -> int:
-        """Only what was added is encoded again, so that a long conversation is not counted anew each turn."""
-        old = before[0].items if before else ()
-        grown = before is not None and len(conversation.items) >= len(old) and conversation.items[: len(old)] == old
-        start, base = (len(old), before[1]) if grown and before else (0, 512)
-        return base + sum(len(_encode(item)) + 64 for item in conversation.items[start:])
-
-    def _touch(self, key: tuple[str, str], conversation: Conversation, size: int) -> None:
-        deadline = self._clock() + self._ttl
-        self._entries[key] = (conversation, size, deadline)
+    def _keep(self, key: tuple[str, str], entry: _Entry) -> None:
+        self._entries[key] = entry
         self._entries.move_to_end(key)
-        heapq.heappush(self._deadlines, (deadline, key))
 
     def _forget(self, key: tuple[str, str]) -> None:
         entry = self._entries.pop(key, None)
         if entry is None:
             return
-        self.bytes -= entry[1]
-        for item in entry[0].items:
+        self.bytes -= entry.bytes
+        for item in entry.conversation.items:
             if self._items.get((key[0], item_id(item) or "")) == key:
                 del self._items[key[0], item_id(item) or ""]
+
+
+def _size_of_items(conversation: Conversation, before: _Entry | None) -> int:
+    """Only what was added is encoded again, so that a long conversation is not counted anew each turn."""
+    old = before.conversation.items if before else ()
+    grown = before is not None and conversation.items[: len(old)] == old
+    start, base = (len(old), before.items) if grown and before else (0, 0)
+    return base + sum(len(_encode(item)) + 64 for item in conversation.items[start:])

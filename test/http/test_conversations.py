@@ -169,6 +169,22 @@ async def test_a_conversation_and_a_chain_exclude_each_other() -> None:
     assert answer.error["param"] == "previous_response_id"
 
 
+async def test_metadata_counts_against_the_budget_also_when_it_is_changed() -> None:
+    app = build_app(echo, store_max_bytes=20_000)
+    store = app.state.service.conversation_store
+    full = {str(i): "x" * 512 for i in range(16)}
+    async with running(app) as url:
+        client = client_of(url)
+        for _ in range(10):
+            made = await client.conversations.create()
+            await client.conversations.update(made.id, metadata=full)
+        assert store.bytes <= 20_000
+        assert len(store) == 2
+        await client.conversations.update(made.id, metadata={})
+
+    assert store.bytes < 11_000
+
+
 async def test_conversations_expire_and_stay_within_their_budget() -> None:
     app = build_app(echo, store_max_bytes=20_000)
     store = app.state.service.conversation_store

@@ -376,7 +376,9 @@ async def test_what_is_inside_is_not_called_by_the_judge_and_the_names_of_a_real
 # ---------------------------------------------------------------- leaving
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "path", ["/v1/responses", "/v1/chat/completions", "/v1/responses/compact", "/v1/responses/input_tokens"]
+)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_nothing_is_read_for_a_client_that_has_left(path: str, stream: bool) -> None:
     reading, stopped = asyncio.Event(), asyncio.Event()

@@ -12,7 +12,7 @@ import pytest
 from support import raw
 from support.raw import Request, get, post, posting
 from support.recogniser import recognise_frames
-from support.serving import serving
+from support.serving import build_app, running, serving
 from support.sse import Frame
 from support.stand_in import Json
 
@@ -80,6 +80,37 @@ async def test_a_client_that_leaves_ends_the_work_for_it(kind: str, stream: bool
         said = watch.pieces
         assert (await get(url, "/health")).status == 200
         assert watch.pieces <= said
+
+
+async def test_nothing_is_folded_for_a_client_that_has_left() -> None:
+    begun, left = asyncio.Event(), asyncio.Event()
+
+    class Folding:
+        name, can_compact = "p", True
+
+        async def check(self, turn: Any, owner: str) -> None: ...
+
+        async def compact(self, turn: Any) -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+            return ""
+
+        def run(self, current: Any) -> Any: ...
+
+        def close(self) -> None: ...
+
+    app = build_app(Folding())
+    async with running(app) as url:
+        leaving = asyncio.create_task(raw.ask(url, posting(ASK, "/v1/responses/compact")))
+        await begun.wait()
+        leaving.cancel()
+        async with asyncio.timeout(5):
+            await left.wait()
+            while len(app.state.service.runs):  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0.01)
 
 
 async def test_what_a_client_left_is_kept_as_cancelled_with_what_was_said() -> None:
