@@ -113,6 +113,13 @@ def digests(messages: Sequence[Message], start: bytes = b"") -> list[bytes]:
     return chain
 
 
+def parts_of(message: Message) -> tuple[str, ...]:
+    """What a template shows of an assistant message in this order: reasoning, words, names of calls."""
+    names = [call["function"]["name"] for call in message.get("tool_calls") or ()]
+    said = (part.strip() for part in [message.get("reasoning_content") or "", message["content"], *names])
+    return tuple(part for part in said if part)
+
+
 def fitted(messages: Sequence[Message], traits: Traits) -> list[Message]:
     """The messages as this template takes them; nothing said is lost."""
     fit = [_spoken(message, traits) for message in messages]

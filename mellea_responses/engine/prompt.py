@@ -1,17 +1,17 @@
 """From a request to the tokens to feed, without touching the model: everything that can be refused is refused here."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from mellea_responses.engine.fence import fence_of
-from mellea_responses.engine.messages import Message, digests, fitted, plain, tools_block
+from mellea_responses.engine.fence import FENCE, fence_of
+from mellea_responses.engine.messages import Message, digests, fitted, parts_of, plain, tools_block
 from mellea_responses.engine.recall import Recall
 from mellea_responses.engine.request import GenerateRequest
 from mellea_responses.engine.shorten import droppable, shortest, without_oldest
-from mellea_responses.engine.splice import Codec, Prompt, Trace, splice
+from mellea_responses.engine.splice import Codec, Prompt, Trace, common_length, splice
 from mellea_responses.engine.template import ChatTemplate
 from mellea_responses.errors import ContextLengthExceeded, InvalidRequest
 
@@ -52,7 +52,10 @@ class Prompter:
         earlier = [pair for pair in zip(chain, messages, strict=True) if pair[1]["role"] == "assistant"]
         turns = {digest: self._put_back(request.owner, digest, message) for digest, message in earlier}
         shown = [self.fence.message(message) for message in messages]
-        prompt = splice(self._text(request, shown), turns, traces, self.codec)
+        text = self._text(request, shown)
+        prompt = splice(
+            text, turns, traces, self.codec, self._bound(request, text, dict(zip(chain, shown, strict=True)))
+        )
         room = self._context_length - 1
         if len(prompt.tokens) > room:
             prompt = self._shortened(request, shown, len(prompt.tokens))
@@ -92,6 +95,30 @@ class Prompter:
             block = tools_block(tools, request.tool_choice, request.parallel_tool_calls)
             messages, tools = _with_system(messages, block), []
         return self.template.render(fitted(messages, traits), tools, options)
+
+    def _bound(self, request: GenerateRequest, text: str, shown: Mapping[bytes, Message]) -> Callable[[Trace], int]:
+        """Where in the text the answer of a trace is over: what changes with the words of others comes after it.
+
+        Others may repeat what the model thought, and a template need not show it.
+        """
+
+        def common(before: Sequence[Message], changed: Iterable[Message], after: Iterable[Message] = ()) -> int:
+            try:
+                return common_length(text, self._text(request, [*before, *changed, *after]))
+            except InvalidRequest:
+                return 0
+
+        def bound(trace: Trace) -> int:
+            messages, at = list(shown.values()), list(shown).index(trace.turn)
+            before, answer, after = messages[:at], messages[at], messages[at + 1 :]
+            if parts_of(answer) != trace.parts:
+                return 0  # the client changed the reasoning
+            other = {**answer, "reasoning_content": FENCE}
+            if answer.get("reasoning_content") and common(before, [other], after) == len(text):
+                return 0  # the template shows none
+            return common([*before, answer], ({**message, "content": FENCE} for message in after))
+
+        return bound
 
     def _shortened(self, request: GenerateRequest, messages: Sequence[Message], tokens: int) -> Prompt:
         """Leave out the oldest turns until there is room for an answer.

@@ -9,8 +9,9 @@ The two are joined right before a special token. No merge crosses a special toke
 the same tokens as tokenising everything.
 """
 
+import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -131,7 +132,13 @@ class Codec:
         return self._backend is not None and text.startswith(self._names, chars)
 
 
-def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], codec: Codec) -> Prompt:
+def splice(
+    text: str,
+    turns: Mapping[bytes, bool],
+    traces: Iterable[Trace],
+    codec: Codec,
+    bound: Callable[[Trace], int] = lambda trace: sys.maxsize,
+) -> Prompt:
     """The tokens of a rendered prompt, taken from traces as far as they hold.
 
     Args:
@@ -140,10 +147,12 @@ def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], code
             that the client left out was put back into that answer.
         traces: What this owner's finished turns left.
         codec: The tokenizer.
+        bound: Where in the text the answer of a trace is over at the latest, since what others said begins there; 0 if
+            the prompt's answer is another one.
     """
     best: tuple[Joint, Joint, Match, Trace] | None = None
     for trace in traces:
-        found = _continuation(text, turns, trace, codec) or _shared_beginning(text, trace, codec)
+        found = _continuation(text, turns, trace, codec, bound) or _shared_beginning(text, trace, codec)
         if found is not None and (best is None or found[0].chars > best[0].chars):
             best = (*found, trace)
     if best is None:
@@ -162,7 +171,7 @@ def splice(text: str, turns: Mapping[bytes, bool], traces: Iterable[Trace], code
 
 
 def _continuation(
-    text: str, turns: Mapping[bytes, bool], trace: Trace, codec: Codec
+    text: str, turns: Mapping[bytes, bool], trace: Trace, codec: Codec, bound: Callable[[Trace], int]
 ) -> tuple[Joint, Joint, Match] | None:
     """Where the prompt goes on after the whole turn: the place in the prompt and the place in the trace."""
     last = trace.joints[-1] if trace.joints else None
@@ -173,7 +182,7 @@ def _continuation(
         return last, last, "visible" if turns.get(trace.turn) else "exact"
     if trace.turn not in turns or not text.startswith(trace.text[: trace.prompt_chars]):
         return None
-    stop = _end_of_answer(text, trace, codec)
+    stop = _end_of_answer(text[: bound(trace)], trace, codec)
     if stop is None:
         return None
     match: Match = "call id" if trace.calls else "visible" if turns[trace.turn] else "exact"
@@ -181,7 +190,7 @@ def _continuation(
 
 
 def _end_of_answer(text: str, trace: Trace, codec: Codec) -> int | None:
-    """Where the prompt closes an answer that the template writes differently from how the model did.
+    """Where a text closes the answer at its end, which the template writes differently from how the model did.
 
     Everything the answer said must be there, in its order; a template that drops the reasoning shows another answer.
     """

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from mellea_responses.engine.fence import Fence
-from mellea_responses.engine.messages import digests
+from mellea_responses.engine.messages import digests, parts_of
 from mellea_responses.engine.splice import Joint, Prompt, Trace
 from mellea_responses.engine.text import StopCutter, TokenText
 from mellea_responses.turn import Call, CallArgs, Step, Stop, Text, Thought
@@ -122,7 +122,7 @@ class Writer:
             joints=joints,
             end=end,
             turn=digests([message], prompt.turn)[0],
-            parts=tuple(self._fence.text(part.strip()) for part in _parts(message) if part.strip()),
+            parts=parts_of(self._fence.message(message)),
             calls="tool_calls" in message,
         )
 
@@ -173,8 +173,3 @@ class Writer:
         logprobs = tuple(self._logprobs) or None
         self._logprobs.clear()
         return Text(text, logprobs, self._phase)
-
-
-def _parts(message: dict[str, Any]) -> list[str]:
-    names = [call["function"]["name"] for call in message.get("tool_calls", ())]
-    return [message.get("reasoning_content", ""), message["content"], *names]
