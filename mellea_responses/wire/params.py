@@ -100,6 +100,12 @@ class MessageParam(Wire, frozen=True, tag="message"):
     phase: Phase | None = None
 
 
+class AgentMessageParam(MessageParam, frozen=True, kw_only=True, tag="agent_message"):
+    """What one agent of a client says to another; its text names both."""
+
+    role: Role = "user"
+
+
 class ReasoningItemParam(Wire, frozen=True, tag="reasoning"):
     id: str | None = None
     summary: list[SummaryTextParam | ReasoningTextParam | TextPartParam] | None = None
@@ -177,6 +183,7 @@ class ItemReferenceParam(Wire, frozen=True, tag="item_reference"):
 
 ItemParam = (
     MessageParam
+    | AgentMessageParam
     | ReasoningItemParam
     | FunctionCallParam
     | FunctionCallOutputParam

@@ -189,6 +189,25 @@ async def test_a_tool_of_an_mcp_server_is_called_in_its_namespace(codex: Codex, 
         assert served.door.turns <= 2 + extra(codex), served.door.requests
 
 
+@pytest.mark.parametrize("way", WAYS[:2])
+async def test_a_second_agent_is_told_its_task_and_answers_the_first(codex: Codex) -> None:
+    def answer(heard: Heard) -> Moves:
+        told = heard.said()
+        if any("Type: NEW_TASK" in words and "Look behind." in words for words in told):
+            return [Text("Nothing there."), COUNTS]
+        if any("Nothing there." in words for words in told):
+            return [Text("Done."), COUNTS]
+        if heard.outputs():
+            return [*call("wait_agent", namespace="collaboration", timeout_ms=10_000), COUNTS]
+        task = {"task_name": "kid", "message": "Look behind.", "fork_turns": "none"}
+        return [*call("spawn_agent", namespace="collaboration", **task), COUNTS]
+
+    async with serving(codex, answer) as served:
+        outcome = await codex.ask(served.url, "Look.", tables="[features]\nmulti_agent_v2 = true\n")
+        assert outcome.output.strip() == "Done.", outcome.errors
+        assert served.door.turns <= 8, served.door.requests
+
+
 @ways("patch")
 async def test_a_patch_comes_as_free_text_and_is_applied(codex: Codex, tell: Tell) -> None:
     tell(f"Codex CLI, {codex.way}", "patch", None)

@@ -77,6 +77,17 @@ def test_a_refusal_stays_a_refusal() -> None:
     assert content({"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}) == [("refusal", "no")]
 
 
+def test_what_one_agent_says_to_another_is_a_user_s_message() -> None:
+    parts = [{"type": "input_text", "text": "Task:"}, {"type": "encrypted_content", "encrypted_content": "look"}]
+    item = one({"type": "agent_message", "id": "a1", "author": "/root", "recipient": "/root/kid", "content": parts})
+
+    assert (item["type"], item["role"], item["id"]) == ("message", "user", "a1")
+    assert [part["text"] for part in item["content"]] == ["Task:", "look"]
+    with pytest.raises(InvalidRequest) as caught:
+        one({"type": "agent_message", "content": []})
+    assert caught.value.param == "input[0].content"
+
+
 def test_readable_encrypted_content_is_text_and_an_opaque_one_is_dropped() -> None:
     parts = [
         {"type": "encrypted_content", "encrypted_content": "words"},
