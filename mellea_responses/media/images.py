@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+# A JPEG with more pictures behind its first one, as telephones write them, is one too.
+_KINDS = {"PNG": "image/png", "JPEG": "image/jpeg", "MPO": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 _PNG_MARK = b"\x89PNG\r\n\x1a\n"
+
+
+_SCAN = b"\xff\xda"
+"""What begins each scan of a JPEG; in the scan's own data it cannot stand."""
 
 
 class Picture(NamedTuple):
@@ -31,7 +37,7 @@ def look(data: bytes) -> Picture:
         InvalidRequest: it is no picture of a kind that is read, is damaged or too large.
     """
     with _opened(data) as image:
-        picture = Picture(f"image/{image.format.lower()}" if image.format else "", image.width * image.height)
+        picture = Picture(_KINDS.get(image.format or "", ""), image.width * image.height)
         image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))
         image.load()
     return picture
@@ -58,7 +64,7 @@ def as_data_url(data: bytes, kind: str) -> str:
 
 
 def as_png(url: str) -> str:
-    """The same picture as a PNG data URL; of an animation, its first frame.
+    """The same picture as a PNG data URL, the right way up; of an animation, its first frame.
 
     Raises:
         InvalidRequest: it cannot be read or is too large.
@@ -68,10 +74,21 @@ def as_png(url: str) -> str:
         return as_data_url(data, "image/png")
     with _opened(data) as image:
         if image.format != "PNG":
-            out = BytesIO()
-            image.convert("RGBA" if "A" in image.getbands() or "transparency" in image.info else "RGB").save(out, "PNG")
+            upright, out = _upright(image), BytesIO()
+            mode = "RGBA" if "A" in upright.getbands() or "transparency" in upright.info else "RGB"
+            upright.convert(mode).save(out, "PNG", compress_level=1)  # photographs hardly shrink at any
             data = out.getvalue()
     return as_data_url(data, "image/png")
+
+
+def _upright(image: "Image") -> "Image":
+    """The picture as the camera was held, which a JPEG only notes and a PNG of ours would not."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # the notes are damaged, in any of many ways, and the picture is not
+        return image
 
 
 @contextmanager
@@ -80,7 +97,9 @@ def _opened(data: bytes) -> "Iterator[Image]":
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with Image.open(_Pieces(data), formats=FORMATS) as image:
+            if image.format in ("JPEG", "MPO") and data.count(_SCAN) > limits.IMAGE_SCANS:
+                raise _too_many_pieces()
             if image.width * image.height > limits.IMAGE_PIXELS:
                 raise _too_many(f"{image.width} × {image.height}")
             yield image
@@ -92,6 +111,22 @@ def _opened(data: bytes) -> "Iterator[Image]":
         raise _too_many("far too many") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Warning):
         raise InvalidRequest("The image's data is damaged.", code="invalid_image") from None
+
+
+class _Pieces(BytesIO):
+    """A picture's bytes, read in a bounded number of pieces: each may be a few bytes, and costs time all the same."""
+
+    left = limits.IMAGE_PIECES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise _too_many_pieces()
+        return super().read(size)
+
+
+def _too_many_pieces() -> InvalidRequest:
+    return InvalidRequest("The image is made of too many pieces to be read.", code="invalid_image")
 
 
 def _too_many(count: str) -> InvalidRequest:

@@ -7,6 +7,10 @@ PARTS = 250
 
 IMAGE_BYTES = 20 * MIB
 IMAGE_PIXELS = 40_000_000
+IMAGE_SCANS = 64
+"""Passes over a JPEG; encoders make about ten of them, and each costs as much as the whole picture."""
+IMAGE_PIECES = 100_000
+"""Reads of a picture's chunks, segments and blocks, a few for each."""
 REQUEST_PIXELS = 400_000_000
 """In all pictures of one request together: each is decoded once, to be sure of it."""
 

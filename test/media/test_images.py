@@ -1,6 +1,8 @@
 """Pictures: sound ones pass and become PNG; what lies, is cut off or too large is the client's mistake."""
 
 import base64
+import zlib
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -97,6 +99,67 @@ def test_a_small_file_that_says_it_is_huge_is_refused_by_its_head(data: bytes, m
 
 def _never(*_: Any) -> Any:
     raise AssertionError("it was decoded")
+
+
+def in_pieces() -> Iterator[bytes]:
+    """Pictures of a few megabytes that take minutes when everything in them is looked at."""
+    out, scans = BytesIO(), BytesIO()
+    Image.new("RGB", (8, 8)).save(out, "GIF")
+    gif, at = out.getvalue(), out.getvalue().index(b",", 13)
+    jpeg, plain = picture_bytes("JPEG"), picture_bytes("PNG")
+    chunk = b"\0\0\0\0prVt" + zlib.crc32(b"prVt").to_bytes(4, "big")
+    Image.new("RGB", (4000, 4000)).save(scans, "JPEG", progressive=True)
+    slow = scans.getvalue()
+    yield plain[:33] + chunk * 500_000 + plain[33:]
+    yield jpeg[:2] + b"\xff\xe1\0\2" * 1_000_000 + jpeg[2:]
+    yield slow[:-2] + slow[slow.rindex(b"\xff\xda") : -2] * 1000 + slow[-2:]
+    yield gif[:at] + b"\x21\xfe" + b"\1a" * 2_000_000 + b"\0" + gif[at:]
+    yield gif[:at] + b"\x21\xfe\1a\0" * 1_000_000 + gif[at:]
+
+
+def test_a_picture_of_too_many_pieces_is_refused_before_most_of_them_are_read() -> None:
+    for data in in_pieces():
+        with pytest.raises(InvalidRequest, match="too many pieces"):
+            images.look(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_a_picture_that_was_taken_sideways_is_turned_upright(kind: str) -> None:
+    notes, out, sideways = Image.Exif(), BytesIO(), Image.new("RGB", (32, 16), "red")
+    notes[0x112] = 6  # its right side is up
+    sideways.paste("blue", (0, 0, 8, 16))
+    sideways.save(out, kind, exif=notes)
+
+    made = as_picture(images.as_png(data_url(out.getvalue())))
+
+    assert made.size == (16, 32)
+    red, _, blue = made.getpixel((8, 4))
+    assert blue > red
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's word for such notes
+def test_notes_that_are_damaged_do_not_damage_the_picture() -> None:
+    notes, out = Image.Exif(), BytesIO()
+    notes[0x112] = 6
+    Image.new("RGB", (32, 16)).save(out, "JPEG", exif=notes)
+    for i in range(6, 28):
+        data = bytearray(out.getvalue())
+        at = data.index(b"Exif") + i
+        data[at : at + 4] = b"\xff\0\xff\xff"
+
+        assert sorted(as_picture(images.as_png(data_url(bytes(data)))).size) == [16, 32]
+
+
+def test_a_telephone_s_picture_with_others_behind_it_is_a_jpeg() -> None:
+    out = BytesIO()
+    Image.new("RGB", (3, 2)).save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (3, 2))])
+
+    assert images.look(out.getvalue()) == ("image/jpeg", 6)
+    assert as_picture(images.as_png(data_url(out.getvalue()))).size == (3, 2)
+
+
+def as_picture(url: str) -> Any:
+    return Image.open(BytesIO(base64.b64decode(url.partition(",")[2])))
 
 
 def test_a_picture_is_measured_in_pixels_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
