@@ -18,8 +18,15 @@ Head = Callable[[str], tuple[str, str | None] | None]
 """What stands before a call's arguments, to the call's name and id; None when it is no call."""
 
 
+Quoting = Literal["line", "block"] | None
+"""In what a marker may stand as a mere word: a value that cannot hold a line break, one that can, or none."""
+
+
 class Reader(Protocol):
     """Reads the inside of a region of calls."""
+
+    def quoting(self) -> Quoting:
+        """What kind of value is open."""
 
     def feed(self, text: str) -> None:
         """Take the next piece."""
@@ -38,12 +45,17 @@ class JsonSpan:
     def __init__(self, stops: str = "") -> None:
         self.done = False
         self.broken = False
-        self._structure = re.compile(rf'["\\{{}}\[\]{re.escape(stops)}]')
+        self._structure = re.compile(rf'["\\{{}}\[\]\x00-\x1f{re.escape(stops)}]')
         self._scalar_end = re.compile(rf"[\s,}}\]{re.escape(stops)}]")
         self._kind: Literal["", "string", "nested", "scalar"] = ""
         self._depth = 0
         self._quoted = False
         self._escaped = False
+        self._torn = False
+
+    def quoting(self) -> Quoting:
+        """A string of JSON ends on its line: one with a line break in it is broken, and its end may never come."""
+        return "line" if self._quoted and not self._torn else None
 
     def take(self, text: str, start: int) -> int:
         """How far the value reaches in `text`, from `start` on; `done` tells whether it ends there."""
@@ -72,7 +84,9 @@ class JsonSpan:
                 self._quoted = not self._quoted
                 if self._kind == "string" and not self._quoted:
                     return self._end(at + 1)
-            elif char not in '{}[]"':
+            elif char < " ":
+                self._torn = self._torn or self._quoted
+            elif char not in "{}[]":
                 self.broken = True
                 return self._end(at)
             elif not self._quoted:
@@ -103,6 +117,9 @@ class CallObject:
         self._value: list[str] = []
         self._streams = False
 
+    def quoting(self) -> Quoting:
+        return self._span.quoting() if self._span is not None else None
+
     def feed(self, text: str, start: int) -> int:
         """Read on; the answer is how far this object reaches in `text`."""
         at = start
@@ -130,7 +147,7 @@ class CallObject:
         if char == "}":
             self._level -= 1
             self.done = self._level <= 0
-        elif char == "{" and (self._level == 0 or self._key == "function"):
+        elif char == "{" and (self._level == 0 or self._key in (None, "function")):
             self._level, self._key = self._level + 1, None
         elif char not in BLANK and char not in ",:" and (self._key is not None or char == '"'):
             self._begin(char)
@@ -186,13 +203,23 @@ class CallObject:
 
 
 class JsonCalls:
-    """Call objects one after another: alone, in a list, or with `;` or line breaks between them."""
+    """Call objects one after another: alone, in a list, or with `;` or line breaks between them.
 
-    def __init__(self, pen: Pen, stops: str = "") -> None:
+    Args:
+        pen: Where the steps go.
+        stops: Marker tokens that end arguments wherever they stand.
+        fenced: They stand in a fence of backticks.
+    """
+
+    def __init__(self, pen: Pen, stops: str = "", *, fenced: bool = False) -> None:
         self._pen = pen
         self._stops = stops
+        self._passed = stops + "`" * fenced
         self._object: CallObject | None = None
         self._words = False
+
+    def quoting(self) -> Quoting:
+        return self._object.quoting() if self._object is not None else None
 
     def feed(self, text: str) -> None:
         at = 0
@@ -214,7 +241,7 @@ class JsonCalls:
         if text[at] == "{":
             self._object = CallObject(self._pen, self._stops)
             return at
-        if not self._words and (text[at] in BLANK or text[at] in "[],;}" or text[at] in self._stops):
+        if not self._words and (text[at] in BLANK or text[at] in "[],;}" or text[at] in self._passed):
             return at + 1
         self._words = True
         end = text.find("{", at)
@@ -241,6 +268,9 @@ class NamedCalls:
         self._head: list[str] = []
         self._span: JsonSpan | None = None
         self._is_call = False
+
+    def quoting(self) -> Quoting:
+        return self._span.quoting() if self._span is not None else None
 
     def feed(self, text: str) -> None:
         at = 0

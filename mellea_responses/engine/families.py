@@ -32,7 +32,8 @@ class Family:
         spans: Field name to its opening and closing literals.
         body: How the inside of `tool_calls` is written.
         inner: Literals that mean something inside a call only.
-        bare: Calls may stand at the start of the answer without any marker: JSON, or a name on a line of its own.
+        bare: Calls may lack their marker: JSON or a name on a line of its own at the start of the answer, or the tag of
+            a function anywhere.
         waits: Text before a closing think tag that nothing opened is reasoning, so the start of an answer waits.
         anchor: Where the message being written starts in the prompt; without one, after the last special token.
     """
@@ -42,7 +43,7 @@ class Family:
     spans: Spans
     body: Body = "tagged"
     inner: tuple[str, ...] = ()
-    bare: Literal["json", "line"] | None = None
+    bare: Literal["json", "line", "tag"] | None = None
     waits: bool = False
     anchor: str | None = None
     literals: tuple[str, ...] = field(init=False)
@@ -141,7 +142,7 @@ LFM = Family(
     },
     body="pythonic",
 )
-HERMES = Family("hermes", ("<tool_call>", "<function="), {**_THINK, **_TOOL_CALL}, waits=True)
+HERMES = Family("hermes", ("<tool_call>", "<function="), {**_THINK, **_TOOL_CALL}, bare="tag", waits=True)
 LLAMA = Family(
     "llama",
     ("<|python_tag|>", "<|start_header_id|>"),
@@ -162,7 +163,9 @@ def choose(template: str, vocabulary: frozenset[str]) -> Family:
     """
     by_template = (family for family in FAMILIES if any(sign in template for sign in family.signs))
     by_vocabulary = (family for family in FAMILIES if vocabulary.intersection(family.signs))
-    return next(by_template, None) or next(by_vocabulary, HERMES)
+    found = next(by_template, None) or next(by_vocabulary, HERMES)
+    # Only who was taught the tag of a function means it.
+    return replace(found, bare=None) if found.bare == "tag" and "<function=" not in template else found
 
 
 def with_taught_calls(family: Family) -> Family:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import regex  # type: ignore[import-untyped]  # has partial matches, no stubs; transformers depends on it
 from transformers.utils.chat_parsing import parse_response
 
-from mellea_responses.engine.calls import JsonCalls
+from mellea_responses.engine.calls import JsonCalls, Quoting
 from mellea_responses.engine.pen import BLANK, Pen
 from mellea_responses.engine.values import Schemas, to_json, types_of
 
 # ---------------------------------------------------------------- tags
+
+OVER = "\0"
+"""Stands for the end of a region behind its last letter."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Tags:
     Args:
         name: Ends where the name is known; group 1 is the name.
         key: Ends where the value begins; group 1 is the key.
-        value_end: Closes a value.
+        value_end: Closes a value, seen from what must follow: a value may hold the very tag that closes it.
+        closing: The tag that closes a value.
         call_end: Closes the call; without one the region's end does.
         wraps: A value stands on lines of its own, between line breaks that are not part of it.
         bare_name: A region that holds no argument at all is a call of this name.
@@ -30,7 +35,8 @@ class Tags:
 
     name: re.Pattern[str]
     key: re.Pattern[str]
-    value_end: str
+    value_end: Any
+    closing: str
     call_end: str | None
     wraps: bool
     bare_name: re.Pattern[str] | None = None
@@ -41,6 +47,8 @@ def function_tags(*, named_inside: bool = True) -> Tags:
     return Tags(
         re.compile(r"<function=([^>\n]+)>"),
         re.compile(r"<parameter=([^>\n]+)>"),
+        # A call may be closed where its last value was not.
+        regex.compile(rf"\n?(?:</parameter>\s*(?:(?=<parameter=|</function>)|{OVER})|</function>\s*{OVER})"),
         "</parameter>",
         "</function>" if named_inside else None,
         True,
@@ -53,6 +61,7 @@ def argument_tags(encode: Callable[[str], str]) -> Tags:
     return Tags(
         re.compile(rf"\s*([^\s<{key[0]}]{{1,256}})\s*(?={re.escape(key)})"),
         re.compile(rf"{re.escape(key)}\s*([^\n{key_end[0]}]+?)\s*{re.escape(key_end)}\s*{re.escape(value)}"),
+        regex.compile(rf"{regex.escape(value_end)}\s*(?:(?={regex.escape(key)})|{OVER})"),
         value_end,
         None,
         False,
@@ -83,15 +92,25 @@ class TaggedCalls:
         self._arguments = 0
         self._in_call = False
 
+    def quoting(self) -> Quoting:
+        if self._types is None:
+            return None
+        # Where nothing but the region's end closes a call, a closed value is over; else it may hold all of its tags.
+        over = self._tags.call_end is None and self._tags.value_end.search(self._rest + OVER, self._from)
+        return None if over else "block"
+
     def feed(self, text: str) -> None:
         self._rest += text
         while self._value(self._types) if self._types is not None else self._outside():
             pass
 
     def close(self, *, whole: bool) -> None:
+        if self._types is not None:
+            self._close_value(self._types, whole=whole)
         bare = self._tags.bare_name.fullmatch(self._rest) if self._tags.bare_name and whole else None
         if self._in_call:
-            self._finish(whole=whole and self._types is None and self._tags.call_end is None)
+            over = self._tags.call_end is None or not self._rest.strip()
+            self._finish(whole=whole and self._types is None and over)
         elif bare is not None:
             self._pen.call(bare[1])
             self._pen.end(whole=True)
@@ -144,45 +163,42 @@ class TaggedCalls:
     # ---------------------------------------------------------------- values
 
     def _value(self, types: set[str]) -> bool:
-        end = self._rest.find(self._tags.value_end, self._from)
+        found = self._tags.value_end.search(self._rest, self._from, partial=True)
         is_string = not types - {"string"}
-        if end < 0:
-            self._from = max(0, len(self._rest) - len(self._tags.value_end) + 1)
+        if found.partial:
+            self._from = found.start()
             if is_string:
-                self._some(len(self._rest) - self._overhang())
+                self._some(found.start())
             return False
-        value = self._unwrap(self._rest[:end], ends=True)
+        value = self._unwrap(self._rest[: found.start()])
         self._pen.args(_quoted(value) + '"' if is_string else to_json(value, types))
         self._types = None
-        self._advance(end + len(self._tags.value_end))
+        self._advance(found.end())
         return True
 
     def _some(self, end: int) -> None:
         """The next piece of a string: everything that cannot be part of its end."""
         if end > 0:
-            self._pen.args(_quoted(self._unwrap(self._rest[:end], ends=False)))
+            self._pen.args(_quoted(self._unwrap(self._rest[:end])))
             self._starts = False
             self._advance(end)
 
-    def _overhang(self) -> int:
-        """How much at the end of what was read may belong to the closing tag."""
-        closing = self._tags.value_end if not self._tags.wraps else "\n" + self._tags.value_end
-        recent = self._rest[-len(closing) :]
-        tails = (closing, self._tags.value_end)
-        starts = (at for at, char in enumerate(recent) if char in "\n<" or char == self._tags.value_end[0])
-        return next((len(recent) - at for at in starts if any(tail.startswith(recent[at:]) for tail in tails)), 0)
+    def _close_value(self, types: set[str], *, whole: bool) -> None:
+        """The last value, if its end is there and only what follows is not."""
+        end = self._rest.find(self._tags.closing, self._from)
+        rest = self._rest if whole or end < 0 else self._rest[: end + len(self._tags.closing)]
+        if self._tags.value_end.search(rest + OVER, self._from):
+            self._rest = rest + OVER
+            self._value(types)
 
-    def _unwrap(self, value: str, *, ends: bool) -> str:
+    def _unwrap(self, value: str) -> str:
         """The line breaks next to the tags are the format's; every other blank is the value's own."""
-        if self._tags.wraps:
-            value = value.removeprefix("\n") if self._starts else value
-            value = value.removesuffix("\n") if ends else value
-        return self._plain(value)
+        return self._plain(value.removeprefix("\n") if self._tags.wraps and self._starts else value)
 
     def _finish(self, *, whole: bool) -> None:
         if self._types is not None:
             # The value was cut: what there is of it, without a closing quote.
-            value = _quoted(self._unwrap(self._rest, ends=True))
+            value = _quoted(self._unwrap(self._rest.removesuffix("\n") if self._tags.wraps else self._rest))
             self._pen.args('"' + value if self._types - {"string"} else value)
         elif whole and self._arguments:
             self._pen.args("}")
@@ -198,6 +214,10 @@ def _quoted(text: str) -> str:
 # ---------------------------------------------------------------- at the end
 
 GEMMA_DELIMS = [['<|"|>', '<|"|>'], ["<escape>", "<escape>"]]
+GEMMA_STRINGS = re.compile(
+    r"""<\|"\|>.*?<\|"\|>|<escape>.*?<escape>|"(?:[^"\\]|\\.)*"|(<\|"\|>|<escape>|")""", re.DOTALL
+)
+PYTHON_STRINGS = re.compile(r""""(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|(["\'])""", re.DOTALL)
 
 
 class ForeignCalls:
@@ -207,15 +227,28 @@ class ForeignCalls:
         pen: Where the steps go.
         template: A `response_template` whose `tool_calls` are `{"name", "arguments"}`, one or a list.
         name: Finds the name in a call that cannot be read.
+        strings: Finds every string; group 1 is the quote of one that is not closed.
         plain: Turns markers back into what they read.
     """
 
-    def __init__(self, pen: Pen, template: dict[str, Any], name: re.Pattern[str], plain: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        pen: Pen,
+        template: dict[str, Any],
+        name: re.Pattern[str],
+        strings: re.Pattern[str],
+        plain: Callable[[str], str],
+    ) -> None:
         self._pen = pen
         self._template = template
         self._name = name
+        self._strings = strings
         self._plain = plain
         self._body: list[str] = []
+
+    def quoting(self) -> Quoting:
+        body = self._plain("".join(self._body))
+        return "block" if any(found[1] for found in self._strings.finditer(body)) else None
 
     def feed(self, text: str) -> None:
         self._body.append(text)

@@ -5,18 +5,25 @@ which is why a token of plain text costs next to nothing.
 """
 
 import re
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
+import regex  # type: ignore[import-untyped]  # has partial matches, no stubs; transformers depends on it
 from transformers.utils.chat_parsing import ResponseParser
 
 from mellea_responses.engine.calls import Reader
 from mellea_responses.engine.families import POINTS, Family, response_template
 from mellea_responses.engine.marks import Marks
+from mellea_responses.engine.markup import OVER
 from mellea_responses.engine.pen import Pen
 from mellea_responses.engine.readers import bare_pattern, make_reader
 from mellea_responses.engine.values import Schemas
 
+TAG = "<function="
 Mode = Literal["text", "thought", "call"]
+Question = tuple[Any, Callable[[Any, str], None]]
+"""A pattern that only what follows can match, and what to do with the match, or None, and the text."""
 
 
 class Regions:
@@ -39,6 +46,18 @@ class Regions:
             name: (tuple(map(marks.encode, opens)), tuple(map(marks.encode, closes)))
             for name, (opens, closes) in family.spans.items()
         }
+        opens, closes = spans.get("tool_calls", ((), ()))
+        inner = set(map(marks.encode, family.inner))
+        # Where the end of a call was forgotten, the next one ends it.
+        self._opens = tuple(literal for literal in opens if literal not in inner)
+        self._ends = (*closes, *self._opens)
+        if opens:
+            spans["tool_calls"] = (opens, self._ends)
+        if family.bare == "tag" and schemas:
+            spans["tag"] = ((TAG,), ())
+        again = "|".join(map(regex.escape, (*self._opens, OVER)))
+        self._real = {"line": regex.compile(r"[\x00-\x1f]"), "block": regex.compile(rf"\s*(?:{again})")}
+        self._thinks = spans.get("reasoning_content", ((), ()))[0]
         edges = [literal for opens, closes in spans.values() for literal in (*opens, *closes)]
         self._template = response_template(spans)
         self._parser = ResponseParser(self._template, prefix="")
@@ -57,9 +76,10 @@ class Regions:
         self._priming = True
         self._waits = waits
         self._held: list[str] = []
-        self._knocked: list[str] = []
+        self._given = 0
+        self._question: Question | None = None
+        self._asked = ""
         self._bare = bare_pattern(family, schemas)
-        self._gate = self._bare
         self._bare_reader: Reader | None = None
 
     def prime(self, tail: str) -> None:
@@ -67,19 +87,30 @@ class Regions:
         self.read(self._marks.encode(tail))
         self._pen.forget_blank()
         self._priming = False
+        self._given = len(self._header)
+        if self._field == "content":
+            self._expect()
+        elif self._field == "reasoning_content":
+            # The model may open once more what the prompt has opened.
+            again = regex.compile(rf"\s*(?:{'|'.join(map(regex.escape, self._thinks))})")
+            self._question = again, lambda found, text: self.read(text[found.end() if found else 0 :])
 
     def read(self, piece: str) -> None:
         """Take the next piece; a marker token comes as a piece of its own."""
         if self._bare_reader is not None:
             self._bare_reader.feed(piece)
-        elif self._gate is not None and self._field == "content" and not self._priming:
-            self._knock(piece)
+        elif self._question is not None:
+            self._asked += piece
+            found = self._question[0].match(self._asked, partial=True)
+            if found is None or not found.partial:
+                self._answer(found)
         else:
             self._split(piece)
 
     def finish(self) -> None:
         """The answer is over, wherever it stands."""
-        self._split("".join(self._knocked))
+        while self._question is not None:
+            self._answer(self._question[0].match(self._asked + OVER))
         _, events = self._parser.finalize()
         for event in events:
             if event["type"] == "region_chunk":
@@ -88,11 +119,45 @@ class Regions:
             if reader is not None:
                 reader.close(whole=False)
         if self._field == "header":
-            self._pen.text("".join(self._header))
+            self._pen.text(self._without_header())
         self._release()
         if self._field == "reasoning_content":
             self._pen.seam()
         self._end_message()
+
+    def _answer(self, found: Any) -> None:
+        assert self._question is not None
+        (_, decide), text = self._question, self._asked
+        self._question, self._asked = None, ""
+        decide(found, text)
+
+    def _expect(self) -> None:
+        """Here may begin a call without markers: hold what comes for as long as it may be one."""
+        if self._bare is not None and self._family.bare != "tag" and not self._priming:
+            self._question = self._bare, self._start_bare
+
+    def _start_bare(self, found: Any, text: str) -> None:
+        if found is None:
+            self._split(text)
+        else:
+            self._bare_reader = make_reader(self._family, self._marks, self._pen, self._schemas)
+            self._bare_reader.feed(text)
+
+    def _start_tagged(self, found: Any, text: str) -> None:
+        self._fresh()
+        if found is None:
+            self._content(TAG)
+        else:
+            self._enter("tool_calls")
+            self._resume(TAG)
+        self.read(text)
+
+    def _resume(self, text: str) -> None:
+        """Go on within a region of calls with this text, whatever the parser took it for."""
+        assert self._reader is not None
+        self._reader.feed(text)
+        self._parser.feed(self._opens[0])
+        self._field = "tool_calls"
 
     def _split(self, piece: str) -> None:
         if not self._pending and self._starts.search(piece) is None:
@@ -101,24 +166,9 @@ class Regions:
         cuts = self._cuts.findall(piece)
         for at, cut in enumerate(cuts, 1):
             self._decide(cut)
-            if self._gate is not None and at < len(cuts) and not self._priming:
-                # A marker has just made room for a call without markers.
+            if self._question is not None and at < len(cuts):
                 self.read("".join(cuts[at:]))
                 return
-
-    def _knock(self, piece: str) -> None:
-        """Hold the start of an answer for as long as it may be a call without markers."""
-        self._knocked.append(piece)
-        start = "".join(self._knocked)
-        found = self._gate.match(start, partial=True)
-        if found is not None and found.partial:
-            return
-        self._knocked, self._gate = [], None
-        if found is None:
-            self._split(start)
-        else:
-            self._bare_reader = make_reader(self._family, self._marks, self._pen, self._schemas)
-            self._bare_reader.feed(start)
 
     def _decide(self, cut: str) -> None:
         self._recent = (self._recent + cut)[-self._longest :]
@@ -151,6 +201,9 @@ class Regions:
                 self._reader.feed(text)
 
     def _enter(self, field: str) -> None:
+        if field == "tag":
+            self._question = self._bare, self._start_tagged
+            return
         if field == "lone" and self._waits:
             self._pen.thought("".join(self._held))
             self._held, self._waits = [], False
@@ -161,7 +214,7 @@ class Regions:
         self._pen.seam()
         if field in POINTS:
             self._fresh()
-            self._gate = self._bare
+            self._expect()
             return
         self._field = field
         if field == "tool_calls":
@@ -169,14 +222,34 @@ class Regions:
 
     def _leave(self, field: str) -> None:
         if self._reader is not None:
-            self._reader.close(whole=True)
-            self._reader = None
+            marker = next(literal for literal in self._ends if self._recent.endswith(literal))
+            if quoting := self._reader.quoting():
+                self._question = self._real[quoting], partial(self._end_call, marker)
+            else:
+                self._end_call(marker, True, "")
+            return
         self._pen.seam()
         if field == "header":
             self._start_message(self._marks.decode("".join(self._header)))
-            self._header = []
-        self._gate = self._bare
+            self._header, self._given = [], 0
         self._fresh()
+        self._expect()
+
+    def _end_call(self, marker: str, real: object, rest: str) -> None:
+        """A marker ends a call, unless it stands in a value that goes on after it."""
+        assert self._reader is not None
+        self._fresh()
+        if not real:
+            self._resume(marker)
+        else:
+            self._reader.close(whole=True)
+            self._reader = None
+            self._pen.seam()
+            if marker in self._opens:
+                self._decide(marker)
+            else:
+                self._expect()
+        self.read(rest)
 
     # ---------------------------------------------------------------- content
 
@@ -219,4 +292,11 @@ class Regions:
         elif self._mode == "text":
             self._pen.flush()
         self._mode = "text"
-        self._header = []
+        self._header, self._given = [], 0
+
+    def _without_header(self) -> str:
+        """Words where a header should be. One that was cut is no words."""
+        words = "".join(self._header[self._given :])
+        markers = map(self._marks.encode, self._family.literals)
+        cut = not self._given or re.match(r"\s*to=", words) or any(marker in words for marker in markers)
+        return "" if cut else words

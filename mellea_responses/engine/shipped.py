@@ -114,6 +114,12 @@ class ShippedRegions:
     def read(self, piece: str) -> None:
         for char in piece:
             self._recent = self._recent[-RECENT:] + char
+            if self._reader is not None and self._reader.quoting() == "line":
+                # The parser would take a marker in a string for the end of the call; it sees all strings empty.
+                self._reader.feed(char)
+                if self._reader.quoting() != "line":
+                    self._parser.feed(char)
+                continue
             try:
                 events = self._parser.feed(char)
             except FAILURES:

@@ -57,9 +57,27 @@ def test_arguments_leave_while_they_are_written_and_as_they_are_written():
 
 def test_a_string_in_tags_leaves_while_it_is_written():
     splitter = text_splitter()
-    steps = feed(splitter, "<tool_call><function=f>", "<parameter=code>\n", "  if a:\n", "    b", "\n</parameter>")
+    pieces = ["<tool_call><function=f>", "<parameter=code>\n", "  if a:\n", "    b", "\n</parameter>", "\n</function>"]
+    steps = feed(splitter, *pieces)
 
-    assert [step.text for [step] in steps[1:]] == ['{"code": "', "  if a:", "\\n    b", '"']
+    assert [step.text for [step] in steps[1:4]] == ['{"code": "', "  if a:", "\\n    b"]
+    # Only what follows tells the end of a value from a tag that it holds.
+    assert steps[4:] == [[], [CallArgs("1", '"}'), CallEnd("1")]]
+
+
+def test_a_marker_in_a_string_waits_for_one_letter():
+    splitter = text_splitter()
+    steps = feed(
+        splitter, '<tool_call>{"name": "f", "arguments": {"a": "', "see </tool_call>", " there", '"}}', "</tool_call>"
+    )
+
+    assert [[step.text for step in some if isinstance(step, CallArgs)] for some in steps] == [
+        ['{"a": "'],
+        ["see "],
+        ["</tool_call> there"],
+        ['"}'],
+        [],
+    ]
 
 
 def test_call_ids_are_minted_once_and_are_unguessable():

@@ -99,6 +99,25 @@ def play(template, raw, size, *, prompt=PROMPT, tokens=True, reason="stop", type
             id="malformed JSON calls",
         ),
         pytest.param(
+            JSON_CALLS,
+            '<tool_call>{"name": "get_weather", "arguments": {"city": "a </tool_call> \\" <tool_call>"}}</tool_call>B'
+            '<tool_call>\n{"name": "now", "arguments": {"city": "A\n</tool_call>\nC<|im_end|>',
+            [
+                ["call", "get_weather", '{"city": "a </tool_call> \\" <tool_call>"}'],
+                ["text", "B"],
+                ["open call", "now", '{"city": "A\n'],
+                ["text", "C"],
+            ],
+            id="a closing tag in a string, and in one without an end",
+        ),
+        pytest.param(
+            TAGGED_CALLS,
+            "<tool_call>\n<function=get_weather>\n<parameter=city>\n<a>\n <parameter>1</parameter>\n</a>\n"
+            "</parameter>\n</function>\n</tool_call><|im_end|>",
+            [["call", "get_weather", '{"city": "<a>\\n <parameter>1</parameter>\\n</a>"}']],
+            id="a closing parameter in a value",
+        ),
+        pytest.param(
             TAGGED_CALLS,
             "A\n<tool_call>\n<function=get_weather>\n<parameter=city>\n  5\n</parameter>\n<parameter=days>\n5\n"
             "</parameter>\n</function>\n</tool_call><|im_end|>",
