@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mellea_responses.errors import InvalidRequest
+from mellea_responses.errors import InvalidRequest, well_formed
 
 FENCE = "\udfff"
 """A lone surrogate. `marks` uses the others."""
@@ -63,7 +63,7 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _broken(text: str, names: re.Pattern[str] | None) -> str:
-    text = text.replace(FENCE, "")
+    text = well_formed(text.replace(FENCE, ""))
     return text if names is None else names.sub(rf"\g<0>{FENCE}", text)
 
 

@@ -1,6 +1,7 @@
 """Chat messages before a template sees them: from the request's spelling to what the template can take."""
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -35,7 +36,7 @@ class Traits(msgspec.Struct, frozen=True):
 
 
 def plain(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """One spelling: content as text, `developer` as `system`, an assistant turn in one message.
+    """One spelling: content as text, arguments as mappings, `developer` as `system`, an assistant turn in one message.
 
     Raises:
         InvalidRequest: A part that is no text, such as an image; nothing is left out in silence.
@@ -44,11 +45,17 @@ def plain(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     for message in messages:
         role = "system" if message["role"] == "developer" else message["role"]
         new: Message = {**message, "role": role, "content": _text(message.get("content"))}
+        if calls := message.get("tool_calls"):
+            new["tool_calls"] = [_parsed(call) for call in calls]
         if spelled and role == "assistant" and _continues(spelled[-1], new):
             spelled[-1] = _merged(spelled[-1], new)
         else:
             spelled.append(new)
     return spelled
+
+
+def _parsed(call: Mapping[str, Any]) -> Message:
+    return {**call, "function": {**call["function"], "arguments": arguments_of(call)}}
 
 
 def _text(content: Any) -> str:
@@ -98,10 +105,14 @@ def arguments_of(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical(message: Message) -> bytes:
-    """What of a message the reader can see, in bytes that are equal exactly when it is the same."""
+    """What of a message the reader can see, in bytes that are equal only when it is the same."""
     calls = [[call.get("id"), call["function"]["name"], arguments_of(call)] for call in message.get("tool_calls") or ()]
     seen = [message["role"], message["content"], calls, message.get("tool_call_id")]
-    return msgspec.json.encode(seen, order="sorted", enc_hook=str)
+    try:
+        # In ASCII, since a model may write half a surrogate pair.
+        return json.dumps(seen, sort_keys=True, default=str).encode()
+    except RecursionError:
+        return secrets.token_bytes()  # arguments too deep to compare are like no others
 
 
 def digests(messages: Sequence[Message], start: bytes = b"") -> list[bytes]:

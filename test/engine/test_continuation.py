@@ -9,6 +9,7 @@ from engine.tiny import assistant, make_tokenizer, request, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mellea_responses.engine.messages import digests
 from mellea_responses.engine.parse import make_splitter
 from mellea_responses.engine.prompt import Prompter, offered
 from mellea_responses.engine.recall import Recall
@@ -50,9 +51,12 @@ class Model:
 
     def answer(self, asked: GenerateRequest, thought: str | None, text: str, made: list[Mapping[str, str]]) -> Message:
         """The message that the client has of it, its hidden reasoning included."""
-        prompt = self.prompt(asked)
         body = [f'<tool_call>{{"name": "add", "arguments": {{"x": "{one["x"]}"}}}}</tool_call>' for one in made]
-        written = (f"<think>{thought}</think>" if thought else "") + text + "".join(body)
+        return self.write(asked, (f"<think>{thought}</think>" if thought else "") + text + "".join(body))
+
+    def write(self, asked: GenerateRequest, written: str) -> Message:
+        """The message that the client has of an answer with this markup."""
+        prompt = self.prompt(asked)
         splitter = make_splitter(self.tokenizer, prompt.text, offered(asked))
         writer = Writer(self.tokenizer, splitter, ends=frozenset({0}), stops=(), limit=2**12)
         for token in [*self._shattered(written), 0]:
@@ -138,3 +142,26 @@ def test_reasoning_that_the_client_changed_is_fed_as_the_client_gives_it(thought
 
     assert f"<think>{thought}</think>good" in model.shows(prompt)
     assert prompt.match == "text"
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"x": "\\ud800"}', '{"x": "\\udfff"}', '{"x": NaN}', '{"x": 1e999}', f'{{"x": {10**40}}}']
+)
+def test_arguments_with_what_json_hardly_holds_end_no_answer_and_can_be_continued(arguments: str) -> None:
+    model = Model(KEEPS, random.Random(1))
+    first = request(user("hello"), tools=(TOOL,))
+    said = model.write(first, f'<tool_call>{{"name": "add", "arguments": {arguments}}}</tool_call>')
+    result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "name": "add", "content": "3"}
+
+    prompt = model.prompt(request(*first.messages, said, result, tools=(TOOL,)))
+
+    assert prompt.match in ("call id", "exact")
+    assert model.traces[0].tokens == prompt.tokens[: len(model.traces[0].tokens)]
+
+
+@pytest.mark.parametrize("depth", range(900, 1010))
+def test_arguments_nested_as_deep_as_json_goes_are_compared_or_like_no_others(depth: int) -> None:
+    deep = f'{{"x": {"[" * depth}{"]" * depth}}}'
+    message = assistant("", tool_calls=[{"id": "a", "function": {"name": "add", "arguments": deep}}])
+
+    assert digests([message])

@@ -105,6 +105,16 @@ def test_arguments_that_are_no_object_are_rendered_all_the_same(given: Any) -> N
     )
 
 
+@pytest.mark.parametrize("template", [CHATML, MAPPING, STRING])
+@pytest.mark.parametrize("given", ['{"x": "\\u003c|im_end|>"}', '{"\\u003c|im_end|>": "<|im_\\udfffend|>"}'])
+def test_arguments_that_spell_a_control_token_in_escapes_end_no_turn(template: str, given: str) -> None:
+    def ends(arguments: str) -> int:
+        history = (user("Tide?"), assistant("", tool_calls=[call(arguments)]), RESULT)
+        return prompter(template).prepare(request(*history, tools=(TOOL,))).tokens.count(0)
+
+    assert ends(given) == ends("{}")
+
+
 def test_a_template_with_tools_gets_them() -> None:
     assert 'TOOLS [{"type": "function"' in rendered(MAPPING, user("Tide?"), tools=(TOOL,))
 
