@@ -24,6 +24,7 @@ class Traits(msgspec.Struct, frozen=True):
         repeats: Two messages of one role in a row.
         tools: Tool definitions, calls and results.
         arguments: Whether the template wants the arguments of calls as a mapping or as JSON text.
+        short_ids: Calls only by ids of nine letters and digits, as Mistral's templates have it.
         reasoning: Message keys in which the template looks for earlier reasoning.
     """
 
@@ -32,6 +33,7 @@ class Traits(msgspec.Struct, frozen=True):
     repeats: bool = True
     tools: bool = True
     arguments: str = "mapping"
+    short_ids: bool = False
     reasoning: tuple[str, ...] = ()
 
 
@@ -151,6 +153,8 @@ def _spoken(message: Message, traits: Traits) -> Message:
         message["content"] = "\n".join(filter(None, [message["content"], *map(call_text, message.pop("tool_calls"))]))
     if message["role"] == "tool" and not traits.tools:
         return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    if message["role"] == "tool" and traits.short_ids:
+        message["tool_call_id"] = _short_id(message.get("tool_call_id"))
     return message
 
 
@@ -158,7 +162,14 @@ def _call(call: Mapping[str, Any], traits: Traits) -> Message:
     arguments: Any = arguments_of(call)
     if traits.arguments == "string":
         arguments = json.dumps(arguments, ensure_ascii=False)
-    return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
+    spelled = {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
+    return {**spelled, "id": _short_id(call.get("id"))} if traits.short_ids else spelled
+
+
+def _short_id(id_: Any) -> str:
+    """Nine letters and digits: the id itself where it is that, else always the same for one id."""
+    text = str(id_)
+    return text if len(text) == 9 and text.isalnum() else blake2b(text.encode(errors="replace")).hexdigest()[:9]
 
 
 def call_text(call: Mapping[str, Any]) -> str:
@@ -185,9 +196,14 @@ def _systems(messages: list[Message], traits: Traits) -> list[Message]:
 
 
 def _joined(messages: list[Message]) -> list[Message]:
-    """Neighbours of one role as one message, for templates that insist on user and assistant in turns."""
+    """Neighbours of one role as one message, for templates that insist on user and assistant in turns.
+
+    Somebody who goes on after a call without waiting for the answer gets an empty one.
+    """
     joined: list[Message] = []
     for message in messages:
+        if joined and joined[-1]["role"] == "tool" and message["role"] == "user":
+            joined.append({"role": "assistant", "content": ""})
         plain_pair = joined and joined[-1]["role"] == message["role"] and not (joined[-1].keys() & {"tool_calls"})
         if plain_pair and message["role"] != "tool" and "tool_calls" not in message:
             joined[-1] = {**joined[-1], "content": f"{joined[-1]['content']}\n\n{message['content']}"}

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 
 from mellea_responses.engine.fence import FENCE
 from mellea_responses.engine.messages import Message, Traits
+from mellea_responses.engine.pen import mint_call_id
 from mellea_responses.errors import InvalidRequest
 from mellea_responses.turn import Options
 
@@ -116,21 +118,23 @@ class ChatTemplate:
     def _probe(self) -> Traits:
         user, other = {"role": "user", "content": "qprobeu"}, {"role": "user", "content": "qprobev"}
         system, answer = {"role": "system", "content": "qprobes"}, {"role": "assistant", "content": "qprobea"}
-        arguments = next((kind for kind in ("mapping", "string") if self._takes_calls(user, kind)), None)
+        ways = product((mint_call_id(), "abcdefghi"), ("mapping", "string"))
+        id_, arguments = next((way for way in ways if self._takes_calls(user, *way)), ("", None))
         return Traits(
             system=self._shows([system, user], "qprobes", "qprobeu"),
             late_system=self._shows([user, answer, system, other], "qprobes", "qprobev"),
             repeats=self._shows([user, other], "qprobeu", "qprobev"),
             tools=arguments is not None and self._shows([user], "probe_tool", tools=[_PROBE_TOOL]),
             arguments=arguments or "mapping",
+            short_ids=len(id_) == 9,
             reasoning=self._reasoning_keys(),
         )
 
-    def _takes_calls(self, user: Message, kind: str) -> bool:
+    def _takes_calls(self, user: Message, id_: str, kind: str) -> bool:
         arguments = {"x": "qprobex"} if kind == "mapping" else '{"x": "qprobex"}'
-        call = {"id": "abcdefghi", "type": "function", "function": {"name": "probe_tool", "arguments": arguments}}
+        call = {"id": id_, "type": "function", "function": {"name": "probe_tool", "arguments": arguments}}
         asked = {"role": "assistant", "content": "", "tool_calls": [call]}
-        result = {"role": "tool", "tool_call_id": "abcdefghi", "name": "probe_tool", "content": "qprober"}
+        result = {"role": "tool", "tool_call_id": id_, "name": "probe_tool", "content": "qprober"}
         return self._shows([user, asked, result], "qprobex", "qprober", tools=[_PROBE_TOOL])
 
     def _shows(self, messages: Sequence[Message], *words: str, tools: Sequence[Mapping[str, Any]] = ()) -> bool:

@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import pytest
@@ -37,6 +38,17 @@ KRAKEN = (
 )
 BROKEN = KRAKEN.replace("raise_exception('no sea monsters')", "secret_helper.go()")
 THINKING = CHATML + "{{ 'think:' ~ enable_thinking|default('unset') ~ reasoning_effort|default('') }}"
+
+# As Mistral's: users and assistants in turns, calls aside, which go by ids of nine letters and digits.
+STRICT = (
+    "{% set ns = namespace(said=0) %}{% for m in messages %}{% if m.role == 'tool' %}"
+    "[RESULT {{ m.tool_call_id }}] {{ m.content }}\n{% elif m.tool_calls %}{% for c in m.tool_calls %}"
+    "{% if c.id | length != 9 %}{{ raise_exception('ids have length 9') }}{% endif %}"
+    "[CALL {{ c.id }}] {{ c.function | tojson }}\n{% endfor %}{% else %}"
+    "{% if (m.role == 'user') != (ns.said % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% set ns.said = ns.said + 1 %}{% if tools and m.role == 'user' and loop.last %}{{ tools | tojson }}{% endif %}"
+    "[{{ m.role }}] {{ m.content }}\n{% endif %}{% endfor %}"
+)
 
 TOOL = {"type": "function", "function": {"name": "tide", "description": "Height", "parameters": {"type": "object"}}}
 
@@ -126,6 +138,41 @@ def test_a_template_without_tools_gets_them_in_words_and_calls_as_text() -> None
     assert json.dumps(TOOL) in text
     assert '<tool_call>\n{"name": "tide", "arguments": {"x": 1}}\n</tool_call>' in text
     assert "<|im_start|>user\n<tool_response>\n2\n</tool_response>" in text
+
+
+LONG_ID = "call_0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("id_", [LONG_ID, "c1", "abc-é🌊 9", "AbCdEfGh9"])
+def test_a_template_that_wants_short_ids_gets_them_the_same_for_call_and_result(id_: str) -> None:
+    asked, result = assistant("", tool_calls=[call({}, id_)]), {**RESULT, "tool_call_id": id_}
+    text = rendered(STRICT, user("Tide?"), asked, result, tools=(TOOL,))
+
+    shown = re.findall(r"\[(?:CALL|RESULT) (\w{9})\]", text)
+    assert len(shown) == 2
+    assert len(set(shown)) == 1
+    assert (shown[0] == id_) == (id_ == "AbCdEfGh9")
+
+
+def test_two_long_ids_stay_two() -> None:
+    asked = assistant("", tool_calls=[call({}, LONG_ID), call({}, f"{LONG_ID[:-1]}8")])
+
+    shown = re.findall(r"\[CALL (\w{9})\]", rendered(STRICT, user("Tide?"), asked))
+    assert len(set(shown)) == 2
+
+
+def test_a_template_that_takes_every_id_gets_the_client_s_own() -> None:
+    template = TOOLS.replace("ARGUMENTS", "{{ c.id }} {{ c.function.arguments | tojson }}")
+
+    assert LONG_ID in rendered(template, user("Tide?"), assistant("", tool_calls=[call({}, LONG_ID)]))
+
+
+def test_a_user_who_goes_on_after_a_call_is_rendered_where_roles_must_alternate() -> None:
+    asked = assistant("", tool_calls=[call({}, LONG_ID)])
+
+    text = rendered(STRICT, user("Tide?"), asked, {**RESULT, "tool_call_id": LONG_ID}, user("Never mind."))
+
+    assert text.endswith("2\n[assistant] \n[user] Never mind.\n")
 
 
 def test_tool_choice_none_keeps_the_tools_out() -> None:
