@@ -14,6 +14,12 @@ from torch import Tensor
 
 from mellea_responses.turn import Options
 
+IMPOSSIBLE = -9999.0
+"""Log-probability of a token without a chance, as OpenAI writes it: JSON has no infinity."""
+
+COLD = 1e-5
+"""Temperatures below it are greedy: divided by them, logits are no numbers any more."""
+
 SHORTCUT = 256
 """Most likely tokens looked at first. When they provably hold every token that top_p or min_p keeps, the vocabulary
 need not be sorted."""
@@ -82,7 +88,8 @@ def penalise(logits: Tensor, sampling: Sampling, prompt: Iterable[int], counts: 
         at = torch.tensor(list(seen), device=logits.device)
         values = logits[at]
         factor = sampling.repetition_penalty
-        logits[at] = torch.where(values < 0, values * factor, values / factor)
+        most = 1e30  # a penalty near 0 must not make infinities, which would mean a broken model
+        logits[at] = torch.where(values < 0, values * factor, (values / factor).clamp(max=most))
     if counts and (sampling.presence_penalty or sampling.frequency_penalty):
         at = torch.tensor(list(counts), device=logits.device)
         often = torch.tensor(list(counts.values()), device=logits.device, dtype=logits.dtype)
@@ -101,7 +108,7 @@ def pick(logits: Tensor, sampling: Sampling, draw: Callable[[], float]) -> int:
     Raises:
         ArithmeticError: The model gave no finite number, so no choice would mean anything.
     """
-    if sampling.temperature <= 0 or sampling.top_k == 1:
+    if sampling.temperature < COLD or sampling.top_k == 1:
         token = int(logits.argmax())
         if not math.isfinite(float(logits[token])):
             raise ArithmeticError("the model's output is not finite")
@@ -165,9 +172,10 @@ def log_probabilities(logits: Tensor, token: int, most_likely: int) -> tuple[flo
         most_likely: How many of the likeliest tokens to report as well.
 
     Returns:
-        The natural-log probability of `token`, and `(id, natural-log probability)` of the likeliest, best first.
+        The natural-log probability of `token`, and `(id, natural-log probability)` of the likeliest, best first; none
+        is below `IMPOSSIBLE`.
     """
-    table = torch.log_softmax(logits.float(), -1)
+    table = torch.log_softmax(logits.float(), -1).clamp(min=IMPOSSIBLE)
     best = table.topk(min(most_likely, len(table))) if most_likely else None
     pairs = list(zip(best.indices.tolist(), best.values.tolist(), strict=True)) if best is not None else []
     return float(table[token]), pairs

@@ -157,3 +157,36 @@ def test_the_client_wins_over_the_model_s_own_numbers() -> None:
 
     assert settle(Options(), own) == Sampling(0.6, 0.95, 20)
     assert settle(Options(temperature=0.0, top_k=0), own) == Sampling(0.0, 0.95, 0)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-46, 1e-40, 1e-30, 1e-6, 1e-5])
+@pytest.mark.parametrize("more", [{}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 3}])
+def test_the_coldest_temperatures_choose_the_likeliest_token(temperature: float, more: dict[str, float]) -> None:
+    values = logits(1)
+
+    sampling = Sampling(temperature=temperature, **more)  # type: ignore[arg-type]  # top_k is an int
+
+    assert pick(values, sampling, lambda: 0.999) == int(values.argmax())
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-40, 1e-9, 10.0])
+@pytest.mark.parametrize("temperature", [0.0, 1e-5, 1.0, 2.0])
+def test_no_repetition_penalty_makes_a_choice_impossible(penalty: float, temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, top_p=0.9, repetition_penalty=penalty, presence_penalty=-2.0)
+    values = logits(2)
+    said = int(values.argmax())
+
+    token = pick(penalise(values, sampling, [said], {said: 3}), sampling, lambda: 0.5)
+
+    assert (token == said) == (penalty < 1)
+
+
+def test_a_token_without_a_chance_has_a_number_that_json_can_say() -> None:
+    values = torch.full((30,), float("-inf"))
+    values[3], values[7] = 1.0, 2.0
+
+    chosen, likeliest = log_probabilities(values, 3, 20)
+
+    assert chosen > -2
+    assert len(likeliest) == 20
+    assert [value for _, value in likeliest[2:]] == [-9999.0] * 18
