@@ -36,8 +36,13 @@ MOST_DESCRIPTORS = 65_536  # programs that close every possible descriptor would
 TURN_SECONDS = 0.0005
 """Seconds after which a program's thread that computes lets another run. Python's own 5 ms, times the threads that
 wait, would hold up every answer and `/health`."""
-_TOLD = ("ASGI callable returned without completing handshake.", "Invalid HTTP request received.")
-"""What uvicorn says of refusals, which have a line of ours with their reason."""
+_TOLD = (
+    "ASGI callable returned without completing handshake.",
+    "Invalid HTTP request received.",
+    "Invalid UTF-8 sequence received from client.",
+    "Unsupported upgrade request.",
+)
+"""What uvicorn says of clients' mistakes. They are told, and the requests among them have a line of ours."""
 LAST_SECONDS = 0.3  # what is left for exit handlers before the process ends anyway
 
 

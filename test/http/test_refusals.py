@@ -73,6 +73,10 @@ async def test_the_log_of_a_server_says_why_it_refused_and_nothing_else_does(tmp
                     pass
         answer = await ask(server.url, Request("GET", "/", headers={"x": "y" * 70_000}))
         assert answer.status == 431
+        async with websockets.connect(f"{server.url.replace('http', 'ws', 1)}/v1/responses") as socket:
+            await socket.send(b"no text: \xff", text=True)
+            with pytest.raises(websockets.ConnectionClosedError):
+                await socket.recv()
         server.signal("SIGTERM")
         await server.wait(10)
 
