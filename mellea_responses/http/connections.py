@@ -1,5 +1,6 @@
 """What uvicorn speaks HTTP and WebSockets with."""
 
+import contextlib
 from typing import Any
 
 from mellea_responses.http.sockets import SocketConnection
@@ -21,9 +22,13 @@ def protocols(settings: Settings, descriptors: int | None = None) -> dict[str, A
     if most is None and descriptors is not None:
         most = max(descriptors - RESERVE, descriptors // 2)
     watch = Watch(settings, most)
-    socket = type("Socket", (SocketConnection,), {"watch": watch})
-    try:
+    chosen: dict[str, Any] = {
+        "http": "auto",  # uvicorn's parser in Python, whose one time is that between two requests
+        "ws": type("Socket", (SocketConnection,), {"watch": watch}),
+        "ws_per_message_deflate": False,  # a small frame would unfold to gigabytes before anybody could count them
+    }
+    with contextlib.suppress(ImportError):  # no httptools
         from mellea_responses.http.requests import HttpConnection
-    except ImportError:  # no httptools: uvicorn's parser in Python, whose one time is that between two requests
-        return {"http": "auto", "ws": socket}
-    return {"http": type("Http", (HttpConnection,), {"watch": watch}), "ws": socket}
+
+        chosen["http"] = type("Http", (HttpConnection,), {"watch": watch})
+    return chosen

@@ -312,6 +312,13 @@ async def test_a_refused_upgrade_says_why(settings: dict[str, Any], headers: dic
     oracle.check_error(json.loads(refused.value.response.body))
 
 
+async def test_frames_are_not_compressed_whatever_the_client_offers() -> None:
+    """A few kilobytes would become gigabytes, and each fragment of them would be kept until the last one."""
+    async with serving(echo) as url, connected(url, compression="deflate") as client:
+        assert client.socket.protocol.extensions == []
+        assert said(await client.turn(input="x" * 5000)) == json.dumps(["x" * 5000])
+
+
 @pytest.mark.parametrize("path", ["/v1/nowhere", "/health", "/v1/responses/resp_x", "//v1/responses", "/%ff"])
 async def test_there_is_no_socket_elsewhere(path: str) -> None:
     async with serving(echo) as url:
