@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import copy
 import socket
 from typing import Any
 
@@ -113,6 +114,67 @@ def test_a_pattern_that_bounds_a_long_text_is_taken_and_a_great_many_are_not(pat
     many = {f"p{i}": {"type": "string", "pattern": f"{pattern}{'a' * i}"} for i in range(900)}
 
     assert "repeat too often" in refuse({"type": "object", "properties": many}).message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("^[^]{2,3}$", "\n\n", "\n"),
+        ("^[^]$", "a", ""),
+        (r"^[^\0]*$", "a0", "a\0"),
+        (r"^\0$", "\0", "0"),
+        (r"^\\0$", "\\0", "\0"),
+        ("^{{[a-z]+}}$", "{{name}}", "name"),
+        ("^a{$", "a{", "a"),
+        ("^a{b,3}$", "a{b,3}", "aab"),
+        ("^[{]$", "{", "["),
+        (r"^\p{L}{2}$", "ab", "a"),
+        (r"^\{a}$", "{a}", "a"),
+    ],
+)
+def test_the_oddest_spellings_of_a_pattern_are_taken(pattern: str, fits: str, does_not: str) -> None:
+    for schema, value, wrong in (
+        ({"pattern": pattern}, fits, does_not),
+        ({"patternProperties": {pattern: {}}, "additionalProperties": False}, {fits: 1}, {does_not: 1}),
+    ):
+        assert Schema(schema, "x").complaint(value) is None
+        assert Schema(schema, "x").complaint(wrong)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        ({"items": [{"type": "string"}, {"type": "integer"}]}, ["a", 1, None], ["a", "b"]),
+        ({"items": [{"type": "string"}], "additionalItems": False}, ["a"], ["a", "b"]),
+        ({"items": [{"type": "string"}], "additionalItems": {"type": "null"}}, ["a", None], ["a", "b"]),
+        ({"minimum": 0, "exclusiveMinimum": True}, 1, 0),
+        ({"maximum": 5, "exclusiveMaximum": False}, 5, 6),
+        ({"definitions": {"a": {"items": [{}, False]}}, "$ref": "#/definitions/a"}, [1], [1, 2]),
+        ({"properties": {"items": {"items": [{"const": 1}]}}}, {"items": [1]}, {"items": [2]}),
+        ({"dependencies": {"a": ["b"]}}, {"a": 1, "b": 2}, {"a": 1}),
+    ],
+)
+def test_what_older_drafts_had_is_understood_where_no_draft_is_named(schema: Any, fits: Any, does_not: Any) -> None:
+    before = copy.deepcopy(schema)
+
+    assert Schema(schema, "x").complaint(fits) is None
+    assert Schema(schema, "x").complaint(does_not)
+    assert schema == before
+
+
+def test_a_draft_that_is_named_is_taken_at_its_word() -> None:
+    tuples = {"items": [{"type": "string"}]}
+    newest = "https://json-schema.org/draft/2020-12/schema"
+
+    assert Schema({"$schema": "http://json-schema.org/draft-07/schema#", **tuples}, "x").complaint([5])
+    assert refuse({"$schema": newest, **tuples}).param == "text.format.schema.items"
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-07"])
+def test_a_format_is_a_note_in_every_draft(draft: str) -> None:
+    schema = {"$schema": f"http://json-schema.org/{draft}/schema#", "format": "date-time"}
+
+    assert Schema(schema, "x").complaint("today") is None
 
 
 def test_what_looks_like_a_pattern_in_data_is_data_and_a_property_may_have_its_name() -> None:
@@ -230,6 +292,16 @@ def test_what_is_wrong_is_told_without_its_place_where_to_find_it_would_take_lon
             {"$id": 5},
         ),
         ({"prefixItems": [{"type": "string"}, {"$ref": "#/prefixItems/0"}]}, ["a", "b"], ["a", 5]),
+        ({"properties": {"t": {"$id": "T0", "items": {"$ref": "T0"}, "type": "array"}}}, {"t": [[]]}, {"t": [5]}),
+        (
+            {"$id": "https://x.example/a", "$ref": "b", "$defs": {"b": {"$id": "/b", "type": "string"}}},
+            "a",
+            5,
+        ),
+        ({"$ref": "#/x-more/a", "x-more": {"a": {"type": "string"}}}, "a", 5),
+        ({"properties": {"id": {"type": "string"}}, "id": "x", "$ref": "#/properties/id"}, "a", 5),
+        ({"properties": {"__proto__": {"type": "string"}}}, {"__proto__": "a"}, {"__proto__": 5}),
+        ({"additionalProperties": {"$ref": "#"}, "type": "object"}, {"a": {"b": {}}}, {"a": {"b": 5}}),
     ],
 )
 def test_references_are_followed_in_every_spelling_that_stays_inside(schema: Any, fits: Any, does_not: Any) -> None:
@@ -247,6 +319,33 @@ def test_a_long_answer_to_an_ordinary_schema_is_judged() -> None:
 
     assert schema.complaint(people) is None
     assert schema.complaint([*people, {"name": 5}])
+
+
+def test_long_lists_out_of_long_enumerations_are_judged() -> None:
+    codes = [f"code{i}" for i in range(1000)]
+    schema = Schema({"items": {"enum": codes}}, "x")
+
+    assert schema.complaint(codes * 10) is None
+    assert schema.complaint([*codes * 10, "other"])
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+def test_long_lists_of_many_kinds_of_objects_are_judged(word: str) -> None:
+    fields = {f"field{i}": {"type": ["string", "null"]} for i in range(8)}
+    kinds = [
+        {
+            "type": "object",
+            "properties": {**fields, "type": {"const": f"kind{i}"}},
+            "required": [*fields, "type"],
+            "additionalProperties": False,
+        }
+        for i in range(60)
+    ]
+    items = [{**dict.fromkeys(fields, "some text"), "type": f"kind{i % 60}"} for i in range(1000)]
+    schema = Schema({"items": {word: kinds}}, "x")
+
+    assert schema.complaint(items) is None
+    assert schema.complaint([*items, {**items[0], "type": "other"}])
 
 
 _ADDRESS = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"

@@ -1,48 +1,37 @@
 """The regular expressions of a schema: which cannot run, which would explode, and how large each becomes."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from mellea_responses.errors import InvalidRequest
+from mellea_responses.schemas.references import schemas
 
 MAX_PATTERN = 4096
 MAX_PATTERNS = 1000
 MAX_STATES = 400_000
 """States of all patterns of a schema; making so many takes half a second."""
 _RUNAWAY = 2**20
-_DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas, whatever they look like."""
-_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
-"""Those whose values are schemas by name."""
 _WIDE = 4
 """States of what stands for many characters: those of its bytes."""
 _PROPERTY = 100
 """States of a property of Unicode, such as all letters."""
 _MANY = "DwWsS"
 _NARROW = re.compile(r"\[[!-Z_-~]+\]?")
+_ESCAPE = re.compile(r"\\0(?![0-9])|\\.", re.DOTALL)
+_ODD = re.compile(
+    r"\\[pPux]\{[^}]*\}|\\.|\[\^\](?=[^\]]*\Z)|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?![0-9]*,?[0-9]*\})", re.DOTALL
+)
+"""What may hold a brace that is none of these spellings, or is one."""
+_SPELLED = {"[^]": r"[\s\S]", "{": r"\{"}
 _BRACES = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
 _PLAIN = re.compile(r"(?:[^\\(]|\\(?:[^0-9A-Za-z]|[dDwWsSnrtfvuxpP])|\((?:(?!\?)|\?:|\?<[A-Za-z]))*+", re.DOTALL)
 """What the linear engine knows for sure."""
 
 
-def patterns(node: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every `pattern` and every key of `patternProperties`, with its path; no recursion, since depth is a client's."""
-    stack: list[tuple[str, Any, bool]] = [(path, node, False)]
-    while stack:
-        place, value, named = stack.pop()  # whether its keys are names that somebody chose
-        if isinstance(value, list):
-            stack.extend((f"{place}[{i}]", item, False) for i, item in enumerate(value))
-        elif isinstance(value, dict):
-            if not named and isinstance(value.get("pattern"), str):
-                yield f"{place}.pattern", value["pattern"]
-            if not named and isinstance(value.get("patternProperties"), dict):
-                yield from ((f"{place}.patternProperties", key) for key in value["patternProperties"])
-            stack.extend(
-                (f"{place}.{key}", item, not named and key in _NAMED)
-                for key, item in value.items()
-                if isinstance(item, dict | list) and (named or key not in _DATA)
-            )
+def spelled(pattern: str) -> str:
+    """The same for an engine that does not know the oddest spellings of ECMAScript: `[^]`, a zero, a lone brace."""
+    pattern = _ESCAPE.sub(lambda found: r"\x00" if found[0] == r"\0" else found[0], pattern)
+    return _ODD.sub(lambda found: _SPELLED.get(found[0], found[0]), pattern)
 
 
 def check_patterns(schema: Any, path: str) -> bool:
@@ -52,11 +41,14 @@ def check_patterns(schema: Any, path: str) -> bool:
         InvalidRequest: one cannot run, or they are too many.
     """
     count = states = 0
-    for place, pattern in patterns(schema, path):
-        count += 1
+    for place, node in schemas(schema, path):
+        found = [(f"{place}.pattern", node["pattern"])] if isinstance(node.get("pattern"), str) else []
+        if isinstance(node.get("patternProperties"), dict):
+            found += [(f"{place}.patternProperties", key) for key in node["patternProperties"]]
+        count += len(found)
         if count > MAX_PATTERNS:
             raise InvalidRequest(f"The schema has more than {MAX_PATTERNS} patterns.", param=place)
-        states += check_pattern(pattern, place)
+        states += sum(check_pattern(pattern, where) for where, pattern in found)
         if states > MAX_STATES:
             raise InvalidRequest("The patterns of the schema repeat too often.", param=place)
     return bool(count)

@@ -6,7 +6,7 @@ Every test here hangs, or grows past its bound, on a server that does what it is
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,12 @@ def left_over(depth: int) -> Json:
     return schema
 
 
+def chain(length: int, link: Callable[[Json], Json]) -> Json:
+    """Schemas each of which refers to the next."""
+    links = {f"a{i}": link({"$ref": f"#/$defs/a{i + 1}"}) for i in range(length)}
+    return {"$defs": {**links, f"a{length}": {}}, "$ref": "#/$defs/a0"}
+
+
 def nested(depth: int, word: str) -> Json:
     schema: Json = {"type": "string"}
     for _ in range(depth):
@@ -95,6 +101,15 @@ REFUSED: dict[str, Json] = {
         "$ref": "http://x.example/",
     },
     "a meta-schema elsewhere": {"$schema": "http://127.0.0.1:1/schema.json"},
+    "what is left over in two ways at each step": chain(
+        24, lambda below: {"if": below, "then": below, "unevaluatedProperties": False}
+    ),
+    "what is left over a thousand deep": chain(1000, lambda below: {"allOf": [below], "unevaluatedProperties": False}),
+    "names of their own that double": {
+        "$defs": {f"x{i}": {"$id": f"x{i}", "allOf": [{"$ref": f"x{i + 1}"}] * 2} for i in range(30)}
+        | {"x30": {"$id": "x30"}},
+        "$ref": "x0",
+    },
     "a pattern repeated without end": {"type": "string", "pattern": "((a{1000}){1000}){1000}"},
     "a pattern of ten thousand letters": {"type": "string", "pattern": "a" * 10_000},
 }
@@ -123,7 +138,38 @@ JUDGED: dict[str, tuple[Json, Any]] = {
         [1] * 50_000,
     ),
     "fifty thousand values for each of many": ({"items": {"enum": list(range(50_000))}}, ["x"] * 20_000),
-    "ten thousand properties of each of many": ({"items": {"properties": numbered(10_000)}}, [{}] * 100_000),
+    "ten thousand properties of each of many": (
+        {"items": {"properties": numbered(10_000)}},
+        [*([{}] * 100_000), {"p0": 5}],
+    ),
+    "long lists among many": ({"items": {"enum": [[0] * 100 + [i] for i in range(900)]}}, [[0] * 100 + [900]] * 1000),
+    "a thousand numbers that are none": ({"items": {"enum": [i + 0.5 for i in range(1000)]}}, [1000.5] * 2000),
+    "lists of five thousand that begin alike": (
+        {"items": {"const": [0] * 5000}},
+        [[0] * 5000] * 300 + [[0] * 4999 + [1]],
+    ),
+    "division by almost nothing": ({"items": {"multipleOf": 1e-300}}, [1e300] * 50_000 + ["x"]),
+    "numbers of four thousand digits": ({"items": {"minimum": 1.5}}, [10**4000] * 1000 + [1]),
+    "a name that is read again and again": (
+        {"propertyNames": {"pattern": "[ab]*a[ab]{2000}[cd]"}},
+        {"ab" * 200_000: 1},
+    ),
+    "many names of many others": (
+        {"items": {"dependentRequired": numbered(200, [f"p{i}" for i in range(200)])}, "maxItems": 9},
+        [numbered(200, 1)] * 500,
+    ),
+    "characters counted five thousand times": (
+        {"allOf": [{"maxLength": 9**9}] * 5000, "type": "object"},
+        "ä" * 1_200_000,
+    ),
+    "a long text in five hundred complaints": (
+        {"anyOf": [{"type": "null", "title": str(i)} for i in range(500)]},
+        "x" * 4_000_000,
+    ),
+    "what is left over fifteen times": (
+        chain(15, lambda below: {"allOf": [below], "properties": {"x": below}, "unevaluatedProperties": False}),
+        deep(9, {"z": 1}),
+    ),
     "everything wrong with a long list": ({"items": {"type": "string"}}, [1] * 1_000_000),
     "all alternatives wrong with a long list": (
         {"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "null"}}]},
@@ -172,8 +218,7 @@ async def test_what_is_judged_by_a_schema_is_judged_soon(url: str, name: str, wh
     if what == "an answer":
         body["text"] = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
     else:
-        if "#" in json.dumps(schema):
-            schema = json.loads(json.dumps(schema).replace('"#"', '"#/properties/v"'))
+        schema = json.loads(json.dumps(schema).replace('"#"', '"#/properties/v"').replace('"#/$', '"#/properties/v/$'))
         wrapped = {"type": "object", "properties": {"v": schema}}
         body["tools"] = [{"type": "function", "name": "f", "parameters": wrapped, "strict": True}]
 
