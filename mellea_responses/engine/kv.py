@@ -107,27 +107,31 @@ class PrefixStore(Generic[C]):
             self._touch(best)
             return Lease(self, best, shared)
 
-    def put(self, owner: str, tokens: Sequence[int], cache: C, trace: Trace | None, reason: str) -> None:
+    def put(self, owner: str, tokens: Sequence[int], cache: C, trace: Trace | None, reason: str) -> bool:
         """Keep a cache. Whoever gives it must not write to it any more.
 
         Entries of which it is a continuation are dropped, and it is not kept if it is the beginning of one: whatever
         the shorter could serve, the longer serves by cropping.
+
+        Returns:
+            Whether its tokens are kept now.
         """
         size = self.ops.size(cache)
         ids = np.asarray(tokens, dtype=np.int32)
         with self._lock:
             if not len(ids) or size > self.budget:
                 self.dropped["too large"] += bool(len(ids))
-                return
+                return False
             mine = [entry for entry in self._entries if entry.owner == owner]
             if any(self._serves(old.cache, old.ids, ids) and len(old.ids) > len(ids) for old in mine):
                 self.dropped["known"] += 1
-                return
+                return True
             self._drop("continued", lambda old: old in mine and self._serves(cache, ids, old.ids))
             entry = Snapshot(owner, ids, cache, size, trace, reason)
             self._touch(entry)
             self._entries.append(entry)
             self._shrink()
+            return entry in self._entries
 
     def give_back(self, snapshot: Snapshot[C]) -> None:
         """End one lease."""

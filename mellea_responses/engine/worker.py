@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+import msgspec
 import torch
 from torch import Tensor
 from transformers import Cache
@@ -222,10 +223,13 @@ class Worker:
         if row.writer.reason is not None:
             self._finished(row)
         cache, row.cache = row.cache, None
+        kept = False
         if cache is not None and row.fed > row.cached:
             reason = "cancelled" if row.writer.reason is None else row.writer.reason
-            self._store.put(row.request.owner, row.tokens[: row.fed], cache, row.writer.trace(row.prompt), reason)
-        steps: list[Step] = [row.usage()]
+            trace = row.writer.trace(row.prompt)
+            kept = self._store.put(row.request.owner, row.tokens[: row.fed], cache, trace, reason)
+        usage = row.usage()
+        steps: list[Step] = [usage if kept else msgspec.structs.replace(usage, cache_write_tokens=0)]
         if row.writer.reason is not None:
             steps.append(row.writer.last())
         row.outbox.put(steps)

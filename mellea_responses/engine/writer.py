@@ -115,6 +115,8 @@ class Writer:
             return trace  # what the reader has is not what was fed, so only the prompt can be continued
         tokens = (*answer, self.tokens[-1]) if end else answer
         joints = (*prompt.joints, Joint(len(written), len(answer)))
+        if self.reason is None:  # cancelled: some of it may not have left, so only who repeats it all goes on from it
+            return msgspec.structs.replace(trace, tokens=tokens, joints=joints)
         message = self.message()
         return msgspec.structs.replace(
             trace,

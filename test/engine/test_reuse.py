@@ -38,6 +38,18 @@ class Fed(Scripted):
         return super().forward(tokens, cache)
 
 
+class Left(Fed):
+    """Nobody wants the answer any more when all that is written was said."""
+
+    asked: GenerateRequest | None = None
+
+    def forward(self, tokens: Any, cache: Any) -> Any:
+        logits = super().forward(tokens, cache)
+        if self.asked is not None and not self.script:
+            self.asked.cancelled.set()
+        return logits
+
+
 @pytest.fixture
 def fed(model: Scripted) -> Fed:
     return Fed(model.network, model.tokenizer, "tiny")
@@ -266,6 +278,37 @@ async def test_a_turn_cut_by_a_stop_string_does_not_bring_the_cut_words_back(eng
 
     length = int(second.notes["cached"] + second.notes["new"])
     assert "END" not in fed.tokenizer.decode(fed.seen[:length])
+
+
+@pytest.mark.parametrize("held", ["EN", " \n"], ids=["what may be a stop string", "blanks before what may follow"])
+async def test_a_cancelled_turn_does_not_bring_back_what_had_not_left(
+    started: Start, model: Scripted, held: str
+) -> None:
+    left = Left(model.network, model.tokenizer, "tiny")
+    engine = started(left, chunk=2048)
+    left.say(f"alpha{held}", end=False)
+    left.asked = request(user("go"), options=Options(stop=("END",), max_output_tokens=50))
+    words = text_of(await ask(engine, left.asked))
+    left.say("ok")
+
+    second = request(user("go"), assistant(words), user("on"))
+    await ask(engine, second)
+
+    length = int(second.notes["cached"] + second.notes["new"])
+    assert words == "alpha"
+    assert left.tokenizer.decode(left.seen[:length]) == engine._prompter.template.render(list(second.messages))
+
+
+@pytest.mark.parametrize("budget", [0, 1000])
+async def test_what_is_too_large_to_keep_is_not_said_to_be_written(
+    started: Start, model: Scripted, budget: int
+) -> None:
+    engine = started(model, kv_cache_bytes=budget)
+
+    usage = (await ask(engine, request(user("hello"))))[-2]
+
+    assert isinstance(usage, Usage)
+    assert usage.cache_write_tokens == 0 == engine.counts()["snapshots"]
 
 
 async def test_a_storm_of_cancelled_requests_leaves_nothing_behind(engine: Engine) -> None:
