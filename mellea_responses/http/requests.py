@@ -60,15 +60,30 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._stage is Stage.OVER:
             return
-        if self._stage is not Stage.BODY:
-            self._heard = True
-            if self._stage is Stage.REST:
-                self._enter(Stage.HEAD)
-            self._sender.got += len(data)
-            if self._sender.got > MAX_HEAD + len(data):  # what came before already was too much
-                self.refuse(_too_large())
-                return
+        if self._stage is Stage.BODY:
+            self._more_of_the_body(data)
+            return
+        self._heard = True
+        if self._stage is Stage.REST:
+            self._enter(Stage.HEAD)
+        self._sender.got += len(data)
+        if self._sender.got > MAX_HEAD + len(data):  # what came before already was too much
+            self.refuse(_too_large())
+            return
         super().data_received(without_offer(data))
+
+    def _more_of_the_body(self, data: bytes) -> None:
+        """Goes on; what is in no chunk (trailers, extensions) is kept by the parser or costs time, and has a bound."""
+        before = self._sender.got
+        super().data_received(data)
+        if self._stage is Stage.BODY:
+            self._barren = self._barren + len(data) if self._sender.got == before else 0
+            if self._barren > MAX_HEAD:
+                self.refuse(_too_large())
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._stage is Stage.HEAD:  # a trailer is no header: the head has been judged without it
+            super().on_header(name, value)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -157,7 +172,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write_eof()
 
     def _enter(self, stage: Stage) -> None:
-        self._stage = stage
+        self._stage, self._barren = stage, 0
         self._sender.begin(self.loop.time())
 
     def _head_size(self) -> int:

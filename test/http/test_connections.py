@@ -204,6 +204,36 @@ async def test_headers_that_grow_without_end_are_cut_off(begin: bytes) -> None:
     assert error_of(heard) == (431, "headers_too_large")
 
 
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(b"0\r\n", b"a: b\r\n"), (b"0\r\na: ", b"b" * 6), (b"1;", b"a" * 6), (b"", b"000000")],
+    ids=["many trailers", "a long one", "an extension", "a length"],
+)
+async def test_what_is_in_no_chunk_of_a_body_is_cut_off(begin: bytes, more: bytes) -> None:
+    async with serving(echo, api_keys=("k" * 32,), body_timeout=3600) as url, line(url) as (reader, writer):
+        writer.write(CHUNKED)
+        heard = await reader.readuntil(b"}}")  # refused already: nobody needs a key to send more
+        writer.write(begin)
+        dripping = asyncio.create_task(drip(writer, more * 10_000))
+        heard += await rest(reader)
+        dripping.cancel()
+
+    assert heard.startswith(b"HTTP/1.1 401")
+
+
+async def test_a_trailer_is_no_header() -> None:
+    content = b"d\r\n" + b'{"input":"x"}' + b"\r\n0\r\ncontent-type: application/json\r\nhost: evil.example\r\n\r\n"
+    async with serving(echo) as url, line(url) as (reader, writer), line(url) as (another, plain):
+        writer.write(CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + content)
+        plain.write(CHUNKED.replace(b"/json", b"/xml").replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + content)
+
+        assert (await rest(reader)).startswith(b"HTTP/1.1 200")
+        assert (await rest(another)).startswith(b"HTTP/1.1 415")
+
+
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01", b"what?\r\n\r\n", b"GET / HTTP/9.9.9\r\n\r\n"])
 async def test_what_is_no_http_is_told_so_in_the_shape_of_every_error(sent: bytes) -> None:
     async with serving(echo) as url, line(url) as (reader, writer):
