@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from mellea_responses.errors import InvalidRequest
-from mellea_responses.live import LiveCall
+from mellea_responses.live import LiveCall, canonical
 from mellea_responses.normalize.items import InputItem, Reference, Trigger
 from mellea_responses.wire import items as w
 from mellea_responses.wire.items import Item, is_call, is_call_output, item_call_id, item_id
@@ -188,7 +188,7 @@ def essence(item: Item) -> Any:
         case w.Message():
             return (item.role, tuple(_part(part) for part in item.content))
         case w.FunctionCall():
-            return ("call", item.call_id, item.name, item.arguments)
+            return ("call", item.call_id, item.name, canonical(item.arguments))
         case w.CustomToolCall():
             return ("call", item.call_id, item.name, item.input)
         case w.FunctionCallOutput() | w.CustomToolCallOutput():

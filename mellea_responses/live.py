@@ -44,7 +44,7 @@ def _asked(call: Item) -> Any:
     """What a call asks for. Some clients parse arguments and write them anew, which changes nothing."""
     match call:
         case FunctionCall(name=name, arguments=arguments):
-            return (name, _canonical(arguments))
+            return (name, canonical(arguments))
         case CustomToolCall(name=name, input=text):
             return (name, text)
         case ToolSearchCall(arguments=arguments):
@@ -55,7 +55,8 @@ def _asked(call: Item) -> Any:
             return None
 
 
-def _canonical(arguments: str) -> bytes | str:
+def canonical(arguments: str) -> bytes | str:
+    """A call's arguments in a form that compares, whoever wrote them; what is no JSON is as it is."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted")
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -135,6 +135,15 @@ async def test_a_whole_chain_sent_again_is_dropped_whatever_its_ids() -> None:
     assert new == [said("q", "next")]
 
 
+async def test_a_chain_sent_again_by_a_client_that_writes_arguments_anew_is_dropped() -> None:
+    history = (said("a", "1"), thought("rs"), call("c1", arguments='{"a":1,"b":[]}'))
+    again = (said("x", "1"), call("c1", "y", arguments='{"b": [], "a": 1}'))
+
+    _, new = await World().resolve(history, *again, output("c1"))
+
+    assert new == [output("c1")]
+
+
 async def test_a_chain_sent_again_with_its_thoughts_is_dropped_with_them() -> None:
     history = (said("a", "1"), thought("rs"), said("b", "2", "assistant"))
 
