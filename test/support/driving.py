@@ -36,7 +36,7 @@ class Heard:
     messages: list[Json]
 
     def outputs(self) -> list[str]:
-        """The words of the tools since the last user message."""
+        """The words of the tools."""
         return [text_of(message) for message in self.messages if message["role"] == "tool"]
 
     def thoughts(self) -> list[str]:
@@ -134,6 +134,14 @@ def _tell_outputs(heard: Heard) -> Moves:
     return [Text("I heard: "), Text(", ".join(heard.outputs()) + "."), COUNTS]
 
 
+def _ask_twice(heard: Heard) -> Moves:
+    """Looks at the last message to know whose turn it is, as programs do."""
+    answered = heard.messages[-1]["role"] == "tool"
+    if not heard.turn.tools or (answered and len(heard.outputs()) == 2):
+        return _tell_outputs(heard)
+    return [*call("get_weather", city="Wien" if answered else "Graz"), COUNTS]
+
+
 def _tell_thoughts(heard: Heard) -> Moves:
     return [Text(f"I thought: {' '.join(heard.thoughts())} I heard: {', '.join(heard.outputs())}."), COUNTS]
 
@@ -163,11 +171,7 @@ CITY = '{"city":"Graz","degrees":21}'
 FEATURES: Mapping[str, Feature] = {
     "plain": Feature((_plain,), "Hello from the program."),
     "stream": Feature((_plain,), "Hello from the program.", pieces=3),
-    "tools": Feature(
-        ((*call("get_weather", city="Graz"), COUNTS), (*call("get_weather", city="Wien"), COUNTS), _tell_outputs),
-        "I heard: Graz is sunny, Wien is sunny.",
-        requests=3,
-    ),
+    "tools": Feature((_ask_twice,), "I heard: Graz is sunny, Wien is sunny.", requests=3),
     "parallel": Feature(
         ((*call("get_weather", city="Graz"), *call("get_weather", "2", city="Wien"), COUNTS), _tell_outputs),
         "I heard: Graz is sunny, Wien is sunny.",

@@ -53,6 +53,7 @@ CLIENTS = (
     Client("LangChain JS, stream", "langchain-js", "use_langchain.mjs", "stream"),
     Client("instructor", "instructor", "use_instructor.py", "plain", FORMS),
     Client("Strands", "strands", "use_strands.py", "stream", FORGETS),
+    Client("Strands, stateful", "strands", "use_strands.py", "stateful"),
     Client("Haystack", "haystack", "use_haystack.py", "plain", WHOLE),
     Client("Haystack, stream", "haystack", "use_haystack.py", "stream", TURNED),
     Client("LlamaIndex", "llama-index", "use_llama_index.py", "stream"),

@@ -1,4 +1,4 @@
-"""Strands: `use_strands.py MODE/FEATURE=URL…` with the mode stream."""
+"""Strands: `use_strands.py MODE/FEATURE=URL…` with the modes stream, stateful."""
 
 import base64
 from typing import Any
@@ -7,6 +7,8 @@ from common import DOT, main
 from pydantic import BaseModel
 from strands import Agent, tool
 from strands.models.openai_responses import OpenAIResponsesModel
+
+CALLING = ("tools", "parallel", "reasoning")
 
 
 class City(BaseModel):
@@ -25,8 +27,9 @@ def get_weather(city: str) -> str:
 
 
 def use(mode: str, feature: str, url: str) -> dict[str, Any]:
+    stateful = mode == "stateful" or feature == "chain"
     model = OpenAIResponsesModel(
-        client_args={"base_url": f"{url}/v1", "api_key": "unused"}, model_id="local", stateful=feature == "chain"
+        client_args={"base_url": f"{url}/v1", "api_key": "unused"}, model_id="local", stateful=stateful
     )
     pieces: list[str] = []
 
@@ -34,7 +37,7 @@ def use(mode: str, feature: str, url: str) -> dict[str, Any]:
         if "data" in event:
             pieces.append(event["data"])
 
-    agent = Agent(model=model, tools=[get_weather] if feature in ("tools", "parallel") else [], callback_handler=heard)
+    agent = Agent(model=model, tools=[get_weather] if feature in CALLING else [], callback_handler=heard)
     if feature == "structured":
         city: Any = agent("Graz?", structured_output_model=City).structured_output
         return {"text": f"{city.city} has {city.degrees} degrees."}
