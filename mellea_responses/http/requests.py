@@ -34,6 +34,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._reader, self._sender = Reader(self.watch), Sender(self.watch)
         self._refusal: ApiError | None = None
+        self._barren = 0  # bytes of a body's that were in no chunk since its last one
         self._fresh, self._heard = True, False  # no request has come, not one byte has
         self._enter(Stage.HEAD)
         if self.watch.room():
