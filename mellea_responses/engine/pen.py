@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 
 from mellea_responses.engine.marks import Marks
+from mellea_responses.engine.values import refuse
 from mellea_responses.turn import Call, CallArgs, CallEnd, Step, Text, Thought
 from mellea_responses.wire.items import Phase
 
@@ -124,6 +125,6 @@ def _joined(steps: list[Step]) -> list[Step]:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_constant=refuse), dict)
     except (ValueError, RecursionError):
         return False

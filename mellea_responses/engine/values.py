@@ -79,7 +79,7 @@ def to_json(raw: str, types: set[str]) -> str:
 def _as_written(text: str, types: set[str]) -> str | None:
     """`text` itself where it is JSON of an allowed type already."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError):
         return None
     kind = _type_name(value)
@@ -90,5 +90,6 @@ def _as_written(text: str, types: set[str]) -> str | None:
     return text if kind in types or (kind == "integer" and "number" in types) else None
 
 
-def _refuse(constant: str) -> Any:
+def refuse(constant: str) -> Any:
+    """`NaN` and the infinities, which Python reads and JSON does not have."""
     raise ValueError(constant)
