@@ -5,6 +5,8 @@ moment they see it. The answer's form and a demanded call are judged at the stop
 response with a `Fail`; what was said before has left and stays true.
 """
 
+import json
+import sys
 from collections.abc import Iterator
 from typing import Any, assert_never
 
@@ -275,10 +277,25 @@ class ProgramError(ApiError):
 
 
 _BROKEN = object()
+_MOST_DIGITS = 300
 
 
 def _parse(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.ValidationError:  # JSON with a number too large for ours; to be judged it need not be held
+            return json.loads(text, parse_float=_held, parse_int=_held, parse_constant=_refuse)
+    except (msgspec.DecodeError, RecursionError, ValueError):
         return _BROKEN
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _held(digits: str) -> int | float:
+    """The number, or the largest there is."""
+    if len(digits) < _MOST_DIGITS and digits.lstrip("-").isdigit():
+        return int(digits)
+    return max(-sys.float_info.max, min(sys.float_info.max, float(digits)))
