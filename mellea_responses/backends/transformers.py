@@ -9,7 +9,6 @@ import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from mellea.backends import ModelOption
 from mellea.backends.backend import FormatterBackend
 from mellea.backends.tools import (
@@ -26,6 +25,7 @@ from mellea_responses.backends.options import REMAP, to_choice, to_options
 from mellea_responses.engine.request import GenerateRequest
 from mellea_responses.program import bridge
 from mellea_responses.program.inputs import ClientTool
+from mellea_responses.program.messages import to_chat_choice
 from mellea_responses.turn import CurrentRun, Flag, Format, Step, current_run
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _policy(run: CurrentRun | None, options: dict[str, Any], tools: dict[str, An
     if run is None or not the_clients:
         return (to_choice(choice) if tools and choice is not None else "auto"), True
     if choice is None:
-        choice = msgspec.to_builtins(run.turn.tool_choice)
+        choice = to_chat_choice(run.turn)
     return to_choice(choice), run.turn.parallel_tool_calls
 
 

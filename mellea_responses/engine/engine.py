@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from transformers import Cache
 
 from mellea_responses.engine.caches import TransformersCaches
+from mellea_responses.engine.constrain import Grammar, Grammars
 from mellea_responses.engine.kv import PrefixStore
 from mellea_responses.engine.load import load_model
 from mellea_responses.engine.model import Model
@@ -62,6 +63,7 @@ class Engine:
         self._recall = Recall()
         self._prompter = Prompter(model.tokenizer, model.context_length, self._recall)
         self._vocabulary = Vocabulary(model.tokenizer)
+        self._grammars = Grammars(model.tokenizer, model.vocabulary_size, model.ends)
         self._worker = Worker(model, self._store, rows=rows, chunk=chunk, finished=self._remember)
         # A daemon thread that is inside torch when the interpreter goes away can crash the process.
         atexit.register(self.close)
@@ -110,7 +112,7 @@ class Engine:
             context_length=self.context_length,
             vision=False,
             logprobs=True,
-            schemas=False,
+            schemas=self._grammars.usable,
         )
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Sequence[Step]]:
@@ -125,9 +127,9 @@ class Engine:
             ModelFailed: The model failed on this request; others go on.
             Draining: The engine was closed.
         """
-        # Off the loop: a long new prompt takes milliseconds to tokenise.
-        prompt = await asyncio.to_thread(self._prepare, request)
-        row = self._row(request, prompt)
+        # Off the loop: a long new prompt takes milliseconds to tokenise, and so does a large grammar.
+        prompt, grammar = await asyncio.to_thread(self._plan, request)
+        row = self._row(request, prompt, grammar)
         try:
             self._worker.submit(row)
             async for batch in row.outbox.batches():
@@ -154,7 +156,11 @@ class Engine:
             return self._prompter.continued(request.raw)
         return self._prompter.prepare(request, self._store.traces(request.owner))
 
-    def _row(self, request: GenerateRequest, prompt: Prompt) -> Row:
+    def _plan(self, request: GenerateRequest) -> tuple[Prompt, Grammar | None]:
+        prompt = self._prepare(request)
+        return prompt, self._grammars.for_answer(request, prompt.text, taught=self._prompter.teaches(request))
+
+    def _row(self, request: GenerateRequest, prompt: Prompt, grammar: Grammar | None) -> Row:
         left = self.context_length - len(prompt.tokens)
         asked = request.options.max_output_tokens or self._max_output_tokens or left
         writer = Writer(
@@ -173,6 +179,7 @@ class Engine:
             self._vocabulary,
             Outbox(),
             self._store.lease(request.owner, prompt.tokens),
+            grammar=grammar,
             kept=self._store.budget > 0,
         )
 

@@ -21,6 +21,7 @@ class Model:
 
     Attributes:
         context_length: Tokens of prompt and answer together.
+        vocabulary_size: Tokens that the network tells apart; more than the tokenizer has where it was padded.
         ends: Tokens that end an answer.
         special: Special tokens by id.
     """
@@ -31,6 +32,7 @@ class Model:
         self.device = network.device
         self.dtype = network.dtype
         self.context_length = _context_length(network.config, tokenizer)
+        self.vocabulary_size = int(network.config.get_text_config().vocab_size)
         self.special = {id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
         self.ends = _end_tokens(network, tokenizer)
         self._accepted = set(inspect.signature(network.forward).parameters)

@@ -102,7 +102,7 @@ _models: "WeakKeyDictionary[Any, dict[tuple[object, ...], _Model]]" = WeakKeyDic
 
 
 def _known(tokenizer: Any, taught: bool) -> _Model:
-    template, shipped = _chat_template(tokenizer), getattr(tokenizer, "response_template", None)
+    template, shipped = chat_template(tokenizer), getattr(tokenizer, "response_template", None)
     told_by = (template, repr(shipped), len(tokenizer), taught)
     models = _models.setdefault(tokenizer, {})
     if told_by not in models:
@@ -139,7 +139,8 @@ def _with_taught_field(shipped: Any) -> Any:
     return {**shipped, "fields": {**fields, "tool_calls": calls}}
 
 
-def _chat_template(tokenizer: Any) -> str:
+def chat_template(tokenizer: Any) -> str:
+    """The tokenizer's chat template as text, all of them where there are several."""
     template = getattr(tokenizer, "chat_template", None) or ""
     return "\n".join(map(str, template.values())) if isinstance(template, Mapping) else str(template)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from torch import Tensor
 from transformers import Cache
 
+from mellea_responses.engine.constrain import Grammar
 from mellea_responses.engine.kv import Lease
 from mellea_responses.engine.outbox import Outbox
 from mellea_responses.engine.request import GenerateRequest
@@ -28,6 +29,7 @@ class Row:
         vocabulary: Names tokens for log-probabilities.
         outbox: Where the Steps go.
         lease: The cache that was promised when the request was queued.
+        grammar: What the answer is held to, if anything.
         kept: Whether its own cache can be kept for a next turn.
     """
 
@@ -40,6 +42,8 @@ class Row:
         vocabulary: Vocabulary,
         outbox: Outbox,
         lease: Lease[Cache] | None,
+        *,
+        grammar: Grammar | None = None,
         kept: bool = True,
     ) -> None:
         self.request, self.prompt, self.writer = request, prompt, writer
@@ -49,7 +53,7 @@ class Row:
         self.fed = 0
         self.cached = 0
         self.abandoned = False
-        self._sampling, self._vocabulary = sampling, vocabulary
+        self._sampling, self._vocabulary, self._grammar = sampling, vocabulary, grammar
         seed = request.options.seed
         self._random = random.Random(seed)
         self._counts: Counter[int] = Counter()
@@ -73,7 +77,11 @@ class Row:
         """
         sampling = self._sampling
         judged = penalise(logits, sampling, self._seen, self._counts) if sampling.penalises else logits
+        if self._grammar is not None:
+            judged = self._grammar.narrow(judged)
         token = pick(judged, sampling, self._random.random)
+        if self._grammar is not None:
+            self._grammar.take(token)
         self.tokens.append(token)
         if sampling.penalises:
             self._counts[token] += 1

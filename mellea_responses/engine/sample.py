@@ -159,7 +159,7 @@ def _choose(probabilities: Tensor, tokens: Tensor | None, number: float) -> int:
     if not math.isfinite(float(ladder[-1])):
         raise ArithmeticError("the model's output is not finite")
     at = int(torch.searchsorted(ladder, number * float(ladder[-1]), right=True))
-    at = min(at, len(ladder) - 1)
+    at = min(at, int(torch.searchsorted(ladder, ladder[-1])))  # no token without a chance, however near 1 the number
     return at if tokens is None else int(tokens[at])
 
 

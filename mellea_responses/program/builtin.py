@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import to_builtins
-
-from mellea_responses.program.messages import to_chat_tools, to_messages
+from mellea_responses.program.messages import to_chat_choice, to_chat_tools, to_messages
 from mellea_responses.settings import Settings
 from mellea_responses.turn import CurrentRun, Facts, Flag, Step, Turn
 
@@ -82,7 +80,7 @@ def _request(turn: Turn, owner: str, notes: dict[str, str | int | float], cancel
         tools=tuple(to_chat_tools(turn)) if turn.tool_choice != "none" else (),
         options=turn.options,
         format=turn.format,
-        tool_choice=to_builtins(turn.tool_choice),
+        tool_choice=to_chat_choice(turn),
         parallel_tool_calls=turn.parallel_tool_calls,
         owner=owner,
         notes=notes,

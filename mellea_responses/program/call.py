@@ -8,11 +8,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from mellea_responses.catalog import Catalog
-from mellea_responses.program.messages import offered_name
+from mellea_responses.program.messages import to_chat_choice
 from mellea_responses.turn import Options, Turn
 from mellea_responses.wire.chat import FromChat
-from mellea_responses.wire.tools import AllowedTools, ToolRef
 
 ALWAYS = ("input", "requirements", "model_options")
 BY_NAME = ("format", "client_options", "turn")
@@ -97,21 +95,8 @@ def model_options(turn: Turn) -> dict[str, Any]:
         options[STREAM] = True
     if turn.tools:
         options[TOOLS] = _tools(turn)
-        options["tool_choice"] = _choice(turn)
+        options["tool_choice"] = to_chat_choice(turn)
     return options
-
-
-def _choice(turn: Turn) -> Any:
-    """The choice in chat shape, with the names under which the tools are offered."""
-    choice = turn.tool_choice
-    if isinstance(choice, str):
-        return choice
-    refs, mode = (choice.tools, choice.mode) if isinstance(choice, AllowedTools) else ([choice], "required")
-    tools = [tool for tool in Catalog(turn.tools) if any(tool.is_meant_by(ref) for ref in refs)]
-    named = [{"type": "function", "function": {"name": offered_name(tool.name, tool.namespace)}} for tool in tools]
-    if isinstance(choice, ToolRef) and len(named) == 1:
-        return named[0]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
 
 
 def client_options(turn: Turn) -> dict[str, Any]:

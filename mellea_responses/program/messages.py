@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from mellea_responses.catalog import Catalog
 from mellea_responses.media.images import is_picture
 from mellea_responses.turn import Turn
 from mellea_responses.wire import items as w
@@ -203,6 +204,19 @@ def to_chat_tools(turn: Turn) -> list[dict[str, Any]]:
         else:
             shaped.append(_tool(tool, tool.name))
     return shaped
+
+
+def to_chat_choice(turn: Turn) -> Any:
+    """The choice in chat shape, with the names under which the tools are offered."""
+    choice = turn.tool_choice
+    if isinstance(choice, str):
+        return choice
+    refs, mode = (choice.tools, choice.mode) if isinstance(choice, t.AllowedTools) else ([choice], "required")
+    tools = [tool for tool in Catalog(turn.tools) if any(tool.is_meant_by(ref) for ref in refs)]
+    named = [{"type": "function", "function": {"name": offered_name(tool.name, tool.namespace)}} for tool in tools]
+    if isinstance(choice, t.ToolRef) and len(named) == 1:
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
 
 
 def _tool(tool: Any, name: str) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Listening(Readable):
             raise RuntimeError("the device is on fire at /secret/path")
         logits = super().forward(tokens, cache)
         if self.said > 8:
+            logits[self.tokenizer.convert_tokens_to_ids(list('"]}'))] = 1e3  # where it may not end, it comes to an end
             logits[0] = 1e4  # the end
         return logits
 

@@ -60,10 +60,3 @@ PINNED: dict[tuple[str, int], int] = {
     ("64-template-in-the-request", 1): 400,
 }
 """Our one status where a case allows several, by case and turn."""
-
-LATER: dict[str, str] = {
-    "schema.collapse": "needs grammars on a model",
-    "schema.ignored": "needs grammars on a model",
-    "schema.ref": "needs grammars on a model",
-}
-"""Kinds that are not run, each with what it waits for. They do not count as held."""
