@@ -17,7 +17,7 @@ from mellea.stdlib.context import ChatContext, SimpleContext
 from mellea.stdlib.requirements import req, simple_validate
 from mellea.stdlib.sampling import RejectionSamplingStrategy
 from mellea.stdlib.streaming import stream
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 pytest.importorskip("torch", reason="the engine is an extra")
 
@@ -371,14 +371,20 @@ class Person(BaseModel):
     name: str
 
 
-def test_an_answer_in_the_wanted_form_is_given_and_another_fails(backend: TransformersBackend, model: Scripted) -> None:
-    model.say('{"name": "cat"}')
+class Odd(BaseModel):
+    name: str = Field(json_schema_extra={"pattern": "^(?=x)"})  # no decoder looks ahead
+
+
+def test_an_answer_is_held_to_the_wanted_form_and_fails_where_it_could_not_be(
+    backend: TransformersBackend, model: Scripted
+) -> None:
+    model.say('{"name": "cat"} and more')
     thunk = session(backend).instruct("hi", strategy=None, format=Person)
     assert json.loads(thunk.value or "") == {"name": "cat"}
 
-    model.say("no json")
-    with pytest.raises(InvalidStructuredOutput, match="no JSON"):
-        session(backend).instruct("hi", strategy=None, format=Person)
+    model.say('{"name": "cat"}')
+    with pytest.raises(InvalidStructuredOutput, match="does not match"):
+        session(backend).instruct("hi", strategy=None, format=Odd)
 
 
 def test_pictures_are_refused(backend: TransformersBackend) -> None:
