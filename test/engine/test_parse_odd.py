@@ -20,6 +20,7 @@ ODD: dict[str, dict[str, Any]] = {
     "nothing": {},
     "a fence": {"q": "```json\n{}\n```"},
     "other families' markup": {"q": "<function=x> <parameter=y> [TOOL] call:now{a:1} function"},
+    "the family's own tags": {"q": "a </tool_call> b <tool_call></tool_call> c <｜tool▁calls▁end｜> d </parameter> e"},
     "separators": {"i": 12, "q": "\u2028\ud7ff"},
     "backslashes": {"q": '\\n is no line break \\\\" '},
 }
