@@ -7,7 +7,7 @@ from typing import Any
 from mellea_responses.schemas.places import Graph, Place
 from mellea_responses.schemas.references import NotJudgeable
 
-_STEPS = 300_000
+_STEPS = 200_000
 """Places of a value and of its schema looked at while counting."""
 _TOO_LARGE = "the value is too large to be judged by this schema"
 _LEVELS = 300
