@@ -11,6 +11,8 @@ from mellea_responses.http.watch import Reader, Sender, Watch, answer
 
 LINGER = 3.0
 """Seconds that a client whose request is answered before it was read may go on to send it."""
+MAX_AHEAD = 32
+"""Requests that a connection may send before the one ahead of them is answered; hardly a client sends any."""
 MAX_HEADERS = 128
 MAX_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
@@ -34,6 +36,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._reader, self._sender = Reader(self.watch), Sender(self.watch)
         self._refusal: ApiError | None = None
+        self._answered: Any = None  # the request whose answer is due; those behind it wait
         self._barren = 0  # bytes of a body's that were in no chunk since its last one
         self._fresh, self._heard = True, False  # no request has come, not one byte has
         self._enter(Stage.HEAD)
@@ -45,6 +48,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.watch.drop(self)
+        self._hang_up()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
@@ -92,6 +96,9 @@ class HttpConnection(HttpToolsProtocol):
             self._enter(Stage.HEAD)
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MAX_AHEAD:  # thousands fit into what the system hands over at once
+            self.transport.abort()
+            raise ValueError
         if self._fresh:
             self._fresh = False
             self.watch.asked(self)
@@ -101,7 +108,11 @@ class HttpConnection(HttpToolsProtocol):
         self._enter(Stage.BODY)
         before = self.cycle
         super().on_headers_complete()
-        if self.cycle is not before and not self.cycle.keep_alive:
+        if self.cycle is before:  # it becomes a WebSocket
+            return
+        if before is None or before.response_complete:
+            self._answered = self.cycle
+        if not self.cycle.keep_alive:
             self.cycle.transport = _Parting(self)  # type: ignore[assignment]  # all of a transport that it uses
 
     def on_body(self, body: bytes) -> None:
@@ -114,17 +125,23 @@ class HttpConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The parser has met what it cannot take."""
+        if self.transport.is_closing():
+            return
         self.refuse(self._refusal or InvalidRequest("This is no HTTP request.", code="invalid_http"))
 
     def refuse(self, error: ApiError) -> None:
         """Ends the connection, with the error where an answer is still due."""
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete or not cycle.response_started:
+        due = self._answered
+        if due is None or due.response_complete or not due.response_started:
             self.transport.write(answer(error))
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True  # nothing the application says may follow
-            cycle.message_event.set()
+        self._hang_up()
         self._linger()
+
+    def _hang_up(self) -> None:
+        """Nothing the application says may follow; it learns that the client has left."""
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def part(self) -> None:
         """Ends the connection after an answer."""
@@ -134,8 +151,11 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        if self._stage is not Stage.OVER:
-            super().on_response_complete()
+        if self._stage is Stage.OVER:
+            return
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
+        super().on_response_complete()
 
     def shutdown(self) -> None:
         if self._stage is Stage.OVER:

@@ -481,6 +481,19 @@ async def test_a_plain_answer_that_nobody_reads_holds_no_connection() -> None:
 # ---------------------------------------------------------------- how many
 
 
+async def test_requests_sent_ahead_are_answered_in_order_and_too_many_of_them_cost_the_connection() -> None:
+    ask = b"GET /v1/responses/resp_%d HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    async with serving(echo) as url, line(url) as (reader, writer), line(url) as (greedy, other):
+        for i in range(requests.MAX_AHEAD):
+            writer.write(ask % i)
+        answers = [await reader.readuntil(b"}}") for _ in range(requests.MAX_AHEAD)]
+        other.write(b"".join(ask % i for i in range(3000)))
+        heard = await rest(greedy)
+
+    assert [b"resp_%d'" % i in answer for i, answer in enumerate(answers)] == [True] * requests.MAX_AHEAD
+    assert heard.count(b"HTTP/1.1") < 3000
+
+
 async def test_one_more_connection_takes_the_place_of_the_oldest_that_has_asked_nothing() -> None:
     async with (
         serving(echo, max_connections=3) as url,

@@ -82,6 +82,18 @@ async def test_a_client_that_leaves_ends_the_work_for_it(kind: str, stream: bool
         assert watch.pieces <= said
 
 
+async def test_a_client_that_had_sent_its_next_request_ahead_has_left_too() -> None:
+    watch = Watch()
+    request = posting(ASK)
+    async with serving(watch.serve_silent) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write((request.encode("127.0.0.1") + request.content) * 2)
+        assert await happens(watch.begun)
+        writer.close()
+
+        assert await happens(watch.left)
+
+
 async def test_nothing_is_folded_for_a_client_that_has_left() -> None:
     begun, left = asyncio.Event(), asyncio.Event()
 
