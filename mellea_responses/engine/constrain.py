@@ -61,7 +61,7 @@ class Grammar:
 
     def _give_up(self) -> None:
         """A limit of the library: the answer goes on without the grammar, and the guard judges it."""
-        log.info("the answer goes on without its grammar: %s", self._matcher.get_error().split("\n", 1)[0])
+        log.info("an answer ran into a bound of its grammar and goes on without it")  # why may quote the answer
         self._matcher = None
 
 
@@ -124,7 +124,7 @@ def _compiled(text: str, vocabulary: Any) -> Grammar | None:
     limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES)
     matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(text), log_level=0, limits=limits)
     if matcher.is_error():
-        log.info("an answer without a grammar, which cannot be made: %s", matcher.get_error().split("\n", 1)[0])
+        log.info("a schema or pattern cannot be kept while decoding; the answer is free")  # which may quote the request
         return None
     return Grammar(matcher, vocabulary.vocab_size)
 
