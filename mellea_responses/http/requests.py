@@ -13,6 +13,9 @@ LINGER = 3.0
 """Seconds that a client whose request is answered before it was read may go on to send it."""
 MAX_AHEAD = 32
 """Requests that a connection may send before the one ahead of them is answered; hardly a client sends any."""
+MANY_PIECES = 4096
+LEAST_PIECE = 8
+"""Bytes that many chunks of a body must have on the average: each costs as much as kilobytes in one."""
 MAX_HEADERS = 128
 MAX_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
@@ -117,6 +120,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._sender.got += len(body)
+        self._pieces += 1
+        self._brought += len(body)
+        if self._pieces > MANY_PIECES and self._brought < self._pieces * LEAST_PIECE:
+            self._refusal = InvalidRequest("The request's body comes in too many small pieces.", code="invalid_http")
+            raise ValueError
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -193,7 +201,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write_eof()
 
     def _enter(self, stage: Stage) -> None:
-        self._stage, self._barren = stage, 0
+        self._stage, self._barren, self._pieces, self._brought = stage, 0, 0, 0
         self._sender.begin(self.loop.time())
 
     def _head_size(self) -> int:

@@ -224,6 +224,16 @@ async def test_what_is_in_no_chunk_of_a_body_is_cut_off(begin: bytes, more: byte
     assert heard.startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.parametrize(("size", "status"), [(1, 400), (4, 400), (16, 200)])
+async def test_a_body_in_too_many_small_pieces_is_refused(size: int, status: int) -> None:
+    blanks = b"%x\r\n%s\r\n" % (size, b" " * size) * 5000
+    async with serving(echo) as url, line(url) as (reader, writer):
+        writer.write(CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n") + blanks)
+        writer.write(b"d\r\n" + b'{"input":"x"}' + b"\r\n0\r\n\r\n")
+
+        assert (await rest(reader)).startswith(b"HTTP/1.1 %d" % status)
+
+
 async def test_a_trailer_is_no_header() -> None:
     content = b"d\r\n" + b'{"input":"x"}' + b"\r\n0\r\ncontent-type: application/json\r\nhost: evil.example\r\n\r\n"
     async with serving(echo) as url, line(url) as (reader, writer), line(url) as (another, plain):
