@@ -90,7 +90,8 @@ class Compactor:
         own = getattr(self._program, "compact", None)
         if own is not None:
             return str(await own(current.turn)), None
-        turn = as_compaction(replace(current.turn, input=(user_text(PROMPT),)))
+        request = replace(current.turn.request, truncation="auto")  # of what is longer than the context, what fits
+        turn = as_compaction(replace(current.turn, request=request, input=(user_text(PROMPT),)))
         limit = min(turn.options.max_output_tokens or SUMMARY_TOKENS, SUMMARY_TOKENS)
         turn = replace(turn, options=replace(turn.options, max_output_tokens=limit, stop=()))
         pieces, usage = [], None

@@ -84,9 +84,19 @@ class PreviousResponseNotFound(InvalidRequest):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """The prompt does not fit into the model's context window."""
+    """The prompt does not fit into the model's context window.
+
+    Args:
+        message: What was seen and what would have worked.
+        param: JSON path of the offending field.
+        tokens: How long the prompt is, where that was counted.
+    """
 
     default_code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, param: str = "", code: str | None = None, tokens: int | None = None) -> None:
+        super().__init__(message, param=param, code=code)
+        self.tokens = tokens
 
 
 class Unauthorized(ApiError):

@@ -5,7 +5,7 @@ import msgspec
 from mellea_responses import history
 from mellea_responses.compaction import Compactor, as_compaction
 from mellea_responses.conversations import Conversations, conversation_id
-from mellea_responses.errors import ApiError, InvalidRequest
+from mellea_responses.errors import ApiError, ContextLengthExceeded, InvalidRequest
 from mellea_responses.live import LiveCalls
 from mellea_responses.media.parts import check_media
 from mellea_responses.media.reader import Reader
@@ -99,36 +99,38 @@ class Preparation:
         if turn.compact:
             return as_compaction(turn), Compactor(self._program, self._sealer)
         threshold = next((c.compact_threshold for c in turn.request.context_management or ()), None)
-        facts = await self.check(turn, owner, may_be_long=threshold is not None)
+        try:
+            # With a threshold all of it counts, also what would be cut off.
+            facts = await self.check(turn if threshold is None else _untruncated(turn), owner)
+        except ContextLengthExceeded:
+            if threshold is None:
+                raise
+            return turn, Compactor(self._program, self._sealer, then_answer=True)
         tokens = facts.input_tokens if facts else None
         if turn.options.logprobs and not (facts and facts.logprobs):
             raise InvalidRequest("This program gives no log probabilities.", param="include", code="no_logprobs")
         if threshold is not None and tokens is not None and tokens > threshold:
             return turn, Compactor(self._program, self._sealer, then_answer=True)
         if tokens is None and turn.request.truncation == "auto":
-            request = msgspec.structs.replace(turn.request, truncation="disabled")  # nobody can count: say what holds
-            turn = msgspec.structs.replace(turn, request=request)
+            turn = _untruncated(turn)  # nobody can count: say what holds
         return turn, self._program
 
-    async def check(self, turn: Turn, owner: str, *, may_be_long: bool = False) -> Facts | None:
+    async def check(self, turn: Turn, owner: str) -> Facts | None:
         """What the program tells of a turn before it runs.
-
-        Args:
-            turn: What is asked.
-            owner: Whose it is.
-            may_be_long: Whether to let pass what is longer than the context.
 
         Raises:
             ApiError: it cannot be answered.
         """
-        if may_be_long:
-            turn = msgspec.structs.replace(turn, request=msgspec.structs.replace(turn.request, truncation="auto"))
         try:
             return await self._program.check(turn, owner)
         except ApiError:
             raise
         except Exception as exc:
             raise ApiError("The program failed while it checked the request.") from exc
+
+
+def _untruncated(turn: Turn) -> Turn:
+    return msgspec.structs.replace(turn, request=msgspec.structs.replace(turn.request, truncation="disabled"))
 
 
 def stores(request: CreateResponse, settings: Settings) -> bool:

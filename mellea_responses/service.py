@@ -15,7 +15,7 @@ from mellea_responses.builder import Builder
 from mellea_responses.compaction import Compactor, as_compaction
 from mellea_responses.conversations import Conversations
 from mellea_responses.drafts import View
-from mellea_responses.errors import ApiError, Draining, InvalidRequest, ModelNotFound
+from mellea_responses.errors import ApiError, ContextLengthExceeded, Draining, InvalidRequest, ModelNotFound
 from mellea_responses.guard import Guard
 from mellea_responses.ids import new_response_id
 from mellea_responses.live import LiveCalls
@@ -30,7 +30,7 @@ from mellea_responses.store import MemoryStore, Store
 from mellea_responses.store.conversations import MemoryConversations
 from mellea_responses.stored import Stored
 from mellea_responses.telemetry import Levels, Name, observer
-from mellea_responses.turn import Turn
+from mellea_responses.turn import Facts, Turn
 from mellea_responses.unsealing import SealedThoughts
 from mellea_responses.wire.request import CreateResponse
 from mellea_responses.wire.response import CompactedResponse, InputTokens, Model, ModelList, Response
@@ -169,7 +169,7 @@ class Service:
         return CompactedResponse(run.id, response.output, response.created_at, response.usage)
 
     async def count(self, request: CreateResponse, owner: str) -> InputTokens:
-        """How many tokens a request would really feed.
+        """How many tokens a request would really feed, or would have to where it is longer than the context.
 
         Raises:
             InvalidRequest: the program cannot count.
@@ -177,7 +177,11 @@ class Service:
         place = self.admission.enter(owner)
         try:
             turn = await self._preparation.turn(request, owner)
-            facts = await self._preparation.check(turn, owner, may_be_long=True)
+            facts = await self._preparation.check(turn, owner)
+        except ContextLengthExceeded as exc:
+            if exc.tokens is None:
+                raise
+            facts = Facts(input_tokens=exc.tokens)
         finally:
             place.leave()
         if facts is None or facts.input_tokens is None:

@@ -152,6 +152,7 @@ def _too_long(tokens: int, length: int) -> ContextLengthExceeded:
         f"The prompt is {tokens} tokens and the model's context holds {length}, which must leave room for an answer. "
         "Shorten the input or start a new conversation.",
         param="input",
+        tokens=tokens,
     )
 
 

@@ -59,7 +59,7 @@ class Told(Readable):
 @asynccontextmanager
 async def served(template: str, *answers: str, **options: Any) -> AsyncIterator[tuple[str, Told, Engine]]:
     settings = options.pop("settings", {})
-    model = Told(make_network(2**14), make_tokenizer(template), "tiny")
+    model = Told(make_network(options.pop("context", 2**14)), make_tokenizer(template), "tiny")
     engine = Engine(model, kv_cache_bytes=2**26, chunk=2**14, **options)
     engine.ready()
     model.tell(*answers)
@@ -240,6 +240,39 @@ async def test_whoever_leaves_whenever_leaves_nothing_behind() -> None:
         assert after["usage"]["output_tokens"] == 2
         assert threading.active_count() <= serving_threads + (os.cpu_count() or 1) + 4  # the event loop's own pool
     assert not engine._worker._thread.is_alive()
+
+
+LONG = [{"role": "user", "content": "hello cat " * 20}, {"role": "assistant", "content": "sat on the mat " * 20}] * 6
+
+
+async def test_what_is_longer_than_the_context_is_counted_whole_unless_it_will_be_cut() -> None:
+    body = {"model": "m", "input": [*LONG, {"role": "user", "content": "and now?"}]}
+    async with served(CHATML, context=512) as (url, _, __):
+        refused = await ask(url, posting(body))
+        whole = await ask(url, posting(body, "/v1/responses/input_tokens"))
+        cut = await ask(url, posting({**body, "truncation": "auto"}, "/v1/responses/input_tokens"))
+        answered = await respond(url, {**body, "truncation": "auto"})
+
+    assert (refused.status, refused.json["error"]["code"]) == (400, "context_length_exceeded")
+    assert f"is {whole.json['input_tokens']} tokens" in refused.json["error"]["message"]
+    assert cut.json["input_tokens"] == answered["usage"]["input_tokens"] < 512 < whole.json["input_tokens"]
+
+
+@pytest.mark.parametrize("truncation", ["disabled", "auto"])
+@pytest.mark.parametrize("threshold", [100, 1500])
+async def test_what_is_longer_than_the_context_is_folded_by_its_threshold(truncation: str, threshold: int) -> None:
+    long = [{"role": "assistant", "content": "sat on the mat " * 20}] * 20
+    body = {
+        "input": [{"role": "user", "content": "hello"}, *long, {"role": "user", "content": "and now?"}],
+        "context_management": [{"type": "compaction", "compact_threshold": threshold}],
+        "truncation": truncation,
+    }
+    async with served(CHATML, "a cat on a mat", "gone", context=1024) as (url, model, _):
+        response = await respond(url, body)
+
+    assert [item["type"] for item in response["output"]] == ["compaction", "message"]
+    assert response["output"][1]["content"][0]["text"] == "gone"
+    assert "a cat on a mat" in model.tokenizer.decode(model.prompts[-1])
 
 
 def test_the_two_ways_to_write_a_call_differ() -> None:
