@@ -5,8 +5,11 @@ left to the guard, which judges what was said: a schema never fails a request th
 """
 
 import logging
+import math
+import re
 import threading
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,14 +20,21 @@ from mellea_responses.engine.families import TAUGHT, choose
 from mellea_responses.engine.grammar import ANY_OBJECT, Demand, Manner, grammar_of
 from mellea_responses.engine.marks import added_tokens
 from mellea_responses.engine.messages import named
-from mellea_responses.engine.parse import chat_template
+from mellea_responses.engine.parse import chat_template, known
 from mellea_responses.engine.prompt import offered
 from mellea_responses.engine.request import GenerateRequest
+from mellea_responses.engine.shipped import THOUGHTS
 
 log = logging.getLogger(__name__)
 
 MAX_LEXER_STATES = 50_000
-"""One to two kilobytes each. Steps and sizes are bounded by the library's own limits: 15 ms a token at most."""
+"""One to two kilobytes each. Steps are bounded by the library's own limits."""
+MAX_CHARACTERS = 128 * 1024
+"""Of a grammar with its schemas: compiling one takes a second or two at most, a token of it a tenth of one."""
+MAX_REMAINDERS = 10_000
+"""Of all `multipleOf` together: each remainder is a state, made before the first token without a limit of its own."""
+
+_MULTIPLE = re.compile(r'"multipleOf": ([\d.eE+-]+)')
 
 
 class Grammar:
@@ -48,10 +58,10 @@ class Grammar:
         if self._matcher is None:
             return logits
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
-        if self._matcher.is_error() or not self._bits.any():
+        allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little", count=len(logits))
+        if self._matcher.is_error() or not allowed.any():
             self._give_up()
             return logits
-        allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little", count=len(logits))
         return logits.masked_fill(~torch.from_numpy(allowed.view(np.bool_)).to(logits.device), float("-inf"))
 
     def take(self, token: int) -> None:
@@ -72,22 +82,21 @@ class Grammars:
         tokenizer: A transformers tokenizer.
         size: Tokens of the vocabulary as the network has it.
         ends: Tokens that end an answer.
+
+    Attributes:
+        usable: Whether this vocabulary can be held to a grammar, as far as is known: some cannot be read.
     """
 
     def __init__(self, tokenizer: Any, size: int, ends: frozenset[int]) -> None:
-        self._tokenizer, self._ends = tokenizer, ends
-        self._size = max(size, len(tokenizer))
+        self._tokenizer, self._size = tokenizer, max(size, len(tokenizer))
+        self._ends = sorted(end for end in ends if end < self._size)
         self._added = added_tokens(tokenizer)
         self._tokens = {text: token for text, (token, _) in self._added.items()}
         self._template = chat_template(tokenizer)
         self._family = choose(self._template, frozenset(self._tokens))
         self._lock = threading.Lock()
         self._vocabulary: tuple[Any, list[int]] | None = None
-
-    @property
-    def usable(self) -> bool:
-        """Whether this vocabulary can be held to a grammar."""
-        return bool(self._ends) and getattr(self._tokenizer, "backend_tokenizer", None) is not None
+        self.usable = bool(self._ends) and getattr(tokenizer, "backend_tokenizer", None) is not None
 
     def for_answer(self, request: GenerateRequest, prompt: str, *, taught: bool) -> Grammar | None:
         """The grammar of one answer, or None when it is free.
@@ -100,10 +109,16 @@ class Grammars:
         demand = _demand(request)
         if not self.usable or (demand.form is None and not demand.tools):
             return None
-        vocabulary, words = self._prepared()
+        if not _is_known(known(self._tokenizer, taught).shipped, bool(demand.tools) and not taught):
+            return None
         template = self._template if request.raw is None else ""
-        text = grammar_of(Manner(self._family, template, self._tokens, words, taught), prompt, demand)
-        return _compiled(text, vocabulary) if text is not None else None
+        try:
+            vocabulary, words = self._prepared()
+            text = grammar_of(Manner(self._family, template, self._tokens, words, taught), prompt, demand)
+            return _compiled(text, vocabulary) if text is not None else None
+        except Exception as exc:  # whatever a client writes in a schema, or a vocabulary is made of
+            log.info("no grammar can be made (%s); the answer is free", type(exc).__name__)
+            return None
 
     def _prepared(self) -> tuple[Any, list[int]]:
         """The vocabulary as the library wants it, which takes a second for a large one, and its words in brackets."""
@@ -111,22 +126,43 @@ class Grammars:
 
         with self._lock:
             if self._vocabulary is None:
-                made = from_tokenizer(self._tokenizer, n_vocab=self._size, eos_token=sorted(self._ends))
+                try:
+                    made = from_tokenizer(self._tokenizer, n_vocab=self._size, eos_token=self._ends)
+                except Exception:
+                    self.usable = False
+                    log.warning("this model's vocabulary cannot be held to a grammar: forms and calls are only judged")
+                    raise
                 marks = "".join((*self._family.literals, *TAUGHT))
                 plain = (token for text, (token, special) in self._added.items() if not special and text not in marks)
                 self._vocabulary = made, [token for token in plain if made.is_special_token(token)]
             return self._vocabulary
 
 
+def _is_known(shipped: Any, calls: bool) -> bool:
+    """Whether it is known how the model writes its reasoning, and its calls if need be.
+
+    One that comes with a template for its answers may write them as no family does.
+    """
+    return shipped is None or not (calls or THOUGHTS & set(shipped.get("fields", ())))
+
+
 def _compiled(text: str, vocabulary: Any) -> Grammar | None:
     from llguidance import LLMatcher, LLParserLimits
 
+    if len(text) > MAX_CHARACTERS or _remainders(text) > MAX_REMAINDERS:
+        log.info("a grammar is too large; the answer is free")
+        return None
     limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES)
     matcher = LLMatcher(vocabulary, LLMatcher.grammar_from_lark(text), log_level=0, limits=limits)
     if matcher.is_error():
         log.info("a schema or pattern cannot be kept while decoding; the answer is free")  # which may quote the request
         return None
     return Grammar(matcher, vocabulary.vocab_size)
+
+
+def _remainders(text: str) -> int:
+    multiples = [Fraction(number).numerator or 1 for number in _MULTIPLE.findall(text)]
+    return math.lcm(*multiples) * len(multiples)
 
 
 def _demand(request: GenerateRequest) -> Demand:

@@ -48,6 +48,10 @@ class Family:
     anchor: str | None = None
     literals: tuple[str, ...] = field(init=False)
 
+    def shown_in(self, template: str) -> bool:
+        """Whether the chat template gives a sign of it."""
+        return any(sign in template for sign in self.signs)
+
     def __post_init__(self) -> None:
         edges = (literal for opens, closes in self.spans.values() for literal in (*opens, *closes))
         object.__setattr__(self, "literals", tuple(dict.fromkeys((*edges, *self.inner))))
@@ -161,7 +165,7 @@ def choose(template: str, vocabulary: frozenset[str]) -> Family:
 
     A model that gives no sign at all gets the tags that most templates and prompts teach: `<think>`, `<tool_call>`.
     """
-    by_template = (family for family in FAMILIES if any(sign in template for sign in family.signs))
+    by_template = (family for family in FAMILIES if family.shown_in(template))
     by_vocabulary = (family for family in FAMILIES if vocabulary.intersection(family.signs))
     found = next(by_template, None) or next(by_vocabulary, HERMES)
     # Only who was taught the tag of a function means it.

@@ -90,7 +90,7 @@ def grammar_of(manner: Manner, prompt: str, demand: Demand) -> str | None:
     if demand.free and not demand.tools:
         return None
     lark = _Lark(manner)
-    if manner.family is HARMONY:
+    if manner.family is HARMONY and HARMONY.shown_in(manner.template):
         return lark.text(_messages(lark, prompt, demand))
     body = _body(lark, manner.styles, demand)
     return lark.text(f"{_reasoning(lark, manner, prompt, demand)} {body}") if body is not None else None
@@ -161,7 +161,7 @@ def _messages(lark: "_Lark", prompt: str, demand: Demand) -> str:
     if prompt.endswith("<|message|>"):
         return body
     over = f"{message} {lark.until('<|end|>')} {lark.literal('<|start|>assistant')}"
-    kind = f'(" "? {constrain}? "json")?'
+    kind = f'(" json" | " "? {constrain} "json")?'
     last = [] if demand.must_call else [f'{channel} "final" {kind} {message} {body}']
     for name, schema in demand.tools.items():
         to = lark.literal(f" to=functions.{name}")

@@ -79,7 +79,7 @@ def make_splitter(
         taught: Whether the prompt said in words how to call; the family's own markup still counts.
         mint: Makes the id of a call that the model gave none.
     """
-    model = _known(tokenizer, taught)
+    model = known(tokenizer, taught)
     pen = Pen(model.marks, mint)
     if model.shipped is not None:
         shipped = ShippedRegions(model.shipped, model.marks, pen, tools, waits=model.waits)
@@ -95,13 +95,14 @@ class _Model:
     family: Family
     marks: Marks
     waits: bool
-    shipped: dict[str, Any] | None
+    shipped: dict[str, Any] | None  # its own response_template, where that is used
 
 
 _models: "WeakKeyDictionary[Any, dict[tuple[object, ...], _Model]]" = WeakKeyDictionary()
 
 
-def _known(tokenizer: Any, taught: bool) -> _Model:
+def known(tokenizer: Any, taught: bool) -> _Model:
+    """How the answers of this model are read."""
     template, shipped = chat_template(tokenizer), getattr(tokenizer, "response_template", None)
     told_by = (template, repr(shipped), len(tokenizer), taught)
     models = _models.setdefault(tokenizer, {})

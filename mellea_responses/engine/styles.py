@@ -70,12 +70,14 @@ def styles_of(family: Family, template: str, tokens: Mapping[str, int], *, taugh
 
     Args:
         family: The model's family.
-        template: Its chat template, which shows its own way where a family has several.
+        template: Its chat template. What it does not show the model may write in another way.
         tokens: Tokens that are matched as a whole, by text.
         taught: Whether the prompt said in words how to call.
     """
     if taught:
         return [_TAGS]
+    if not family.shown_in(template):
+        return []
     match family.name:
         case "hermes":
             return [_FUNCTION_TAGS] if "<function=" in template else [_TAGS]

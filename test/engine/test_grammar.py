@@ -89,9 +89,9 @@ def ends_of(family: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> froze
 def grammar(family: dict[str, Any], case: dict[str, Any] | None = None, **asked: Any) -> Grammar | None:
     tokenizer = tokenizer_of(family)
     request = GenerateRequest(messages=({"role": "user", "content": "x"},), **asked)
-    return grammars_of(tokenizer, ends_of(family, tokenizer)).for_answer(
-        request, (case or {}).get("prompt", family["prompt"]), taught=False
-    )
+    prompt = (case or {}).get("prompt", family["prompt"])
+    taught = family["template"] == FAMILIES["gemma-3"]["template"]  # it has no place for tools
+    return grammars_of(tokenizer, ends_of(family, tokenizer)).for_answer(request, prompt, taught=taught)
 
 
 def takes(held: Grammar, tokens: list[int], size: int) -> bool:
@@ -155,6 +155,37 @@ def test_an_answer_of_which_nothing_is_asked_is_free(name: str) -> None:
     assert grammar(FAMILIES[name], tools=tuple(FAMILIES[name]["tools"]), tool_choice="none") is None
 
 
+def test_a_template_that_shows_no_known_calls_leaves_them_free() -> None:
+    family = {**FAMILIES["qwen2.5"], "template": "[CALLS]"}
+
+    assert grammar(family, tools=tuple(family["tools"])) is None
+    assert grammar(family, format=Format("json_object")) is not None
+
+
+@pytest.mark.parametrize(("field", "held"), [("reasoning_content", False), ("tool_calls", True)])
+def test_a_model_with_a_template_for_its_answers_is_held_where_it_says_enough(field: str, held: bool) -> None:
+    family = FAMILIES["qwen2.5"]
+    tokenizer = tokenizer_with(family["special"], family["added"], family["template"])
+    spans = {field: {"open": "<x>", "close": "</x>", "content": "text"}, "content": {"content": "text"}}
+    tokenizer.response_template = {"defaults": {}, "start_anchor": "\x00", "fields": spans}
+    grammars = Grammars(tokenizer, len(tokenizer), ends_of(family, tokenizer))
+
+    formed = GenerateRequest(messages=(), format=Format("json_object"))
+    tooled = GenerateRequest(messages=(), tools=tuple(family["tools"]))
+    assert (grammars.for_answer(formed, "", taught=False) is not None) is held
+    assert grammars.for_answer(tooled, "", taught=False) is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_raw_prompt_is_continued_with_a_value_of_the_form(name: str) -> None:
+    family = FAMILIES[name]
+    tokenizer = tokenizer_of(family)
+    held = grammar(family, {"prompt": "A cat as JSON: "}, raw="A cat as JSON: ", format=Format("json_object"))
+    assert held is not None
+
+    assert tokenizer.encode("{", add_special_tokens=False)[0] in allowed(held, len(tokenizer))
+
+
 # ---------------------------------------------------------------- whatever a model would write
 
 
@@ -163,13 +194,17 @@ def wander(held: Grammar, tokenizer: PreTrainedTokenizerFast, ends: frozenset[in
 
     It likes what closes things: a random letter in a string is followed by another one nearly always.
     """
-    chance, said = random.Random(seed), list[int]()
+    chance, said, script = random.Random(seed), list[int](), list[int]()
     closing = {*tokenizer.encode('"{}]<>\n', add_special_tokens=False), *tokenizer.added_tokens_decoder}
     for _ in range(2000):
         choices = allowed(held, len(tokenizer))
+        if not script and len(choices) > 100 and chance.random() < 0.2:
+            script = tokenizer.encode("</parameter>", add_special_tokens=False)  # in free text nothing else leads on
         over = [token for token in choices if token in ends]
         liked = [token for token in choices if token in closing]
         token = chance.choice(over or liked if (over or liked) and chance.random() < 0.8 else choices)
+        if script and (wanted := script.pop(0)) in choices:
+            token = wanted
         held.take(token)
         if token in ends:
             return said
