@@ -5,9 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from engine.tiny import Scripted, ask, assistant, make_network, make_tokenizer, request, text_of, user
 from jsonschema_rs import validator_for
+from tokenizers.decoders import Metaspace
 
+from mellea_responses.engine.constrain import Grammars
 from mellea_responses.engine.engine import Engine
 from mellea_responses.engine.selfcheck import Features
 from mellea_responses.turn import Call, CallArgs, CallEnd, Format, Options, Step, Stop, Usage
@@ -163,6 +166,56 @@ async def test_the_lane_of_generate_keeps_to_a_form_too(started: Start) -> None:
     steps = await ask(engine, request(user("hello"), options=LONG, format=FORM))
 
     assert validator_for(SCHEMA).is_valid(json.loads(text_of(steps)))
+
+
+@pytest.mark.parametrize("schema", [
+    {"enum": ["x" * 150_000]},
+    {"type": "integer", "multipleOf": 1_000_003},
+    {"allOf": [{"multipleOf": 9973}, {"multipleOf": 9967}, {"multipleOf": 0}]},
+    {"const": "\ud800"},
+    {"properties": {"a": {"type": 5}}},
+], ids=["long", "many remainders", "many together", "no text", "no schema"])  # fmt: skip
+async def test_a_form_that_no_grammar_can_be_made_of_in_time_leaves_the_answer_free(
+    engine: Engine, model: Scripted, schema: dict[str, Any]
+) -> None:
+    model.say("What?")
+
+    steps = await ask(engine, request(user("hello"), options=LONG, format=Format("json_schema", "f", schema)))
+
+    assert text_of(steps) == "What?"
+
+
+async def test_multiples_that_are_usual_are_kept(engine: Engine) -> None:
+    schema = {"type": "array", "items": {"type": "number", "multipleOf": 0.25}, "minItems": 1, "maxItems": 2}
+
+    steps = await ask(engine, request(user("hello"), options=WILD, format=Format("json_schema", "f", schema)))
+
+    assert validator_for(schema).is_valid(json.loads(text_of(steps)))
+
+
+def test_a_vocabulary_that_cannot_be_read_leaves_answers_free() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.decoder = Metaspace()
+    grammars = Grammars(tokenizer, len(tokenizer), frozenset([0]))
+
+    assert grammars.for_answer(request(user("hello"), format=FORM), "", taught=False) is None
+    assert not grammars.usable
+
+
+def test_an_end_that_is_no_token_does_not_count() -> None:
+    tokenizer = make_tokenizer()
+
+    assert not Grammars(tokenizer, len(tokenizer), frozenset([10**6])).usable
+
+
+def test_a_network_that_has_none_of_the_allowed_tokens_is_left_free() -> None:
+    tokenizer = make_tokenizer()
+    held = Grammars(tokenizer, len(tokenizer), frozenset([0])).for_answer(
+        request(user("hello"), format=FORM), "", taught=False
+    )
+    assert held is not None
+
+    assert held.narrow(torch.zeros(1)).isfinite().all()
 
 
 async def test_it_is_told_that_forms_are_kept(engine: Engine) -> None:
