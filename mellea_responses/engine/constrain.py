@@ -20,9 +20,10 @@ from mellea_responses.engine.families import TAUGHT, choose
 from mellea_responses.engine.grammar import ANY_OBJECT, Demand, Manner, grammar_of
 from mellea_responses.engine.marks import added_tokens
 from mellea_responses.engine.messages import named
-from mellea_responses.engine.parse import chat_template
+from mellea_responses.engine.parse import chat_template, known
 from mellea_responses.engine.prompt import offered
 from mellea_responses.engine.request import GenerateRequest
+from mellea_responses.engine.shipped import THOUGHTS
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,8 @@ class Grammars:
         demand = _demand(request)
         if not self.usable or (demand.form is None and not demand.tools):
             return None
+        if not _is_known(known(self._tokenizer, taught).shipped, bool(demand.tools) and not taught):
+            return None
         template = self._template if request.raw is None else ""
         try:
             vocabulary, words = self._prepared()
@@ -133,6 +136,14 @@ class Grammars:
                 plain = (token for text, (token, special) in self._added.items() if not special and text not in marks)
                 self._vocabulary = made, [token for token in plain if made.is_special_token(token)]
             return self._vocabulary
+
+
+def _is_known(shipped: Any, calls: bool) -> bool:
+    """Whether it is known how the model writes its reasoning, and its calls if need be.
+
+    One that comes with a template for its answers may write them as no family does.
+    """
+    return shipped is None or not (calls or THOUGHTS & set(shipped.get("fields", ())))
 
 
 def _compiled(text: str, vocabulary: Any) -> Grammar | None:
@@ -165,4 +176,5 @@ def _demand(request: GenerateRequest) -> Demand:
         names = {named(one) for one in chosen.get("tools", [choice])}
         tools = {name: schema for name, schema in tools.items() if name in names}
     must_call = bool(tools) and (chosen.get("mode", "required") if chosen else choice) == "required"
-    return Demand(None if must_call else form, tools, must_call, request.parallel_tool_calls)
+    one = bool(chosen) and "tools" not in chosen  # a tool that is named is called once
+    return Demand(None if must_call else form, tools, must_call, request.parallel_tool_calls and not one)
