@@ -117,10 +117,9 @@ async def test_an_answer_that_must_call_calls_a_declared_tool(engine: Engine, op
         assert validator_for(schema).is_valid(arguments)
 
 
-async def test_a_named_tool_is_called_once_where_calls_are_not_parallel(engine: Engine) -> None:
+async def test_a_named_tool_is_called_once(engine: Engine) -> None:
     asked = request(
-        user("hello"), options=LONG, tools=TOOLS, parallel_tool_calls=False,
-        tool_choice={"type": "function", "function": {"name": "now"}},
+        user("hello"), options=WILD, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "now"}},
     )  # fmt: skip
 
     assert calls_of(await ask(engine, asked)) == [("now", {})]
