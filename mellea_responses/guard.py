@@ -57,6 +57,32 @@ class _OpenCall:
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         self.pieces: list[str] = []
+        self.held = ""  # of a custom tool's text: it may be wrapped
+        self.plain = resolved.kind != "custom"
+
+    def take(self, text: str) -> str:
+        """More of the arguments; the answer is what may leave now.
+
+        A model is shown a custom tool as a function with one parameter `input` and calls it so; a program may give the
+        text as it is.
+        """
+        self.pieces.append(text)
+        if self.plain:
+            return text
+        text, self.held = self.held + text, ""
+        if text.lstrip()[:1] in ("", "{"):
+            self.held = text
+            return ""
+        self.plain = True
+        return text
+
+    def rest(self, *, whole: bool) -> str:
+        """What was held back: the text in its wrapper, or as it is."""
+        text, self.held = self.held, ""
+        value = _parse(text) if whole and text else None
+        if isinstance(value, dict) and value.keys() == {"input"} and isinstance(value["input"], str):
+            return well_formed(value["input"])
+        return text
 
 
 class Guard:
@@ -180,9 +206,10 @@ class Guard:
         if step.key in self._muted:
             return
         for said in self._within_limit(step, step.text):
-            if isinstance(said, CallArgs):
-                self._of(step.key).pieces.append(said.text)
-            yield said
+            if not isinstance(said, CallArgs):
+                yield from self._stop(said) if isinstance(said, Stop) else (said,)
+            elif text := self._of(step.key).take(said.text):
+                yield CallArgs(step.key, text)
 
     def _end(self, step: CallEnd) -> Iterator[Said]:
         if step.key in self._muted:
@@ -194,6 +221,8 @@ class Guard:
             yield CallArgs(step.key, "{}")  # no arguments, in the form every client can parse
             text = "{}"
         self._check_arguments(call.resolved, text)
+        if held := call.rest(whole=True):
+            yield CallArgs(step.key, held)
         del self._open[step.key]
         yield step
 
@@ -244,6 +273,9 @@ class Guard:
                 yield from self._end(CallEnd(key))
             self._check_choice()
             self._check_form()
+        for key, call in self._open.items():  # cut: what it has said so far
+            if held := call.rest(whole=False):
+                yield CallArgs(key, held)
         yield step
 
     def _check_choice(self) -> None:

@@ -275,6 +275,37 @@ def test_arguments_of_a_tool_that_is_not_strict_may_be_any_object() -> None:
     assert code(hear([*call("count", '{"x": 1}'), Stop()], tools=[FunctionTool("count", parameters=SCHEMA)])) == ""
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        ('{"input": "*** Begin \\"Patch\\"\\n"}', '*** Begin "Patch"\n'),
+        (' {"input": ""} ', ""),
+        ('{"input": "half \\ud83d"}', '{"input": "half \\ud83d"}'),
+        ('{"input": 1}', '{"input": 1}'),
+        ('{"input": "a", "more": "b"}', '{"input": "a", "more": "b"}'),
+        ('{"a": [', '{"a": ['),
+        ("{}", "{}"),
+        ("*** Begin {", "*** Begin {"),
+    ],
+)
+def test_the_text_of_a_custom_tool_comes_out_of_the_parameter_that_the_model_was_shown(
+    written: str, left: str, size: int
+) -> None:
+    pieces = [CallArgs("k", written[at : at + size]) for at in range(0, len(written), size)]
+
+    said = hear([Call("k", "apply_patch"), *pieces, CallEnd("k"), Stop()])
+
+    assert "".join(step.text for step in said if isinstance(step, CallArgs)) == left
+    assert code(said) == ""
+
+
+def test_a_custom_call_that_is_cut_says_what_it_has() -> None:
+    said = hear([Call("k", "apply_patch"), CallArgs("k", '{"input": "*** Be'), Stop("length")])
+
+    assert said[1:] == [CallArgs("k", '{"input": "*** Be'), Stop("length")]
+
+
 @pytest.mark.parametrize("text", ["", "not json", "{", "é" * 20])
 def test_the_text_of_a_custom_tool_is_left_as_it_is(text: str) -> None:
     said = hear([*call("apply_patch", text), Stop()])

@@ -86,6 +86,17 @@ async def test_the_tool_that_was_chosen_is_called_with_arguments_that_fit(
     assert validator_for(FORM).is_valid(json.loads(call["arguments"]))
 
 
+async def test_a_custom_tool_gets_its_text(url: str) -> None:
+    body = {"tools": TOOLS, "tool_choice": {"type": "custom", "name": "note"}, "max_output_tokens": 2000}
+
+    response = (await respond(url, **{**body, "temperature": 1, "seed": 1})).json
+
+    [call] = response["output"]
+    assert (call["type"], call["name"]) == ("custom_tool_call", "note")
+    if response["status"] == "completed":
+        assert not call["input"].startswith('{"input"')
+
+
 async def test_some_tool_is_called_where_one_must_be(url: str) -> None:
     output = (await respond(url, tools=TOOLS[:2], tool_choice="required", parallel_tool_calls=False)).json["output"]
 
