@@ -120,6 +120,8 @@ class Guard:
         except ApiError as error:
             said = [failure(error)]
         self.ended = bool(said) and isinstance(said[-1], Stop | Fail)
+        if self.ended:  # calls that are cut say what they have
+            said[-1:-1] = [CallArgs(key, held) for key, call in self._open.items() if (held := call.rest(whole=False))]
         return said
 
     def _hear(self, step: Step | Compacted) -> Iterator[Said]:
@@ -207,7 +209,7 @@ class Guard:
             return
         for said in self._within_limit(step, step.text):
             if not isinstance(said, CallArgs):
-                yield from self._stop(said) if isinstance(said, Stop) else (said,)
+                yield said
             elif text := self._of(step.key).take(said.text):
                 yield CallArgs(step.key, text)
 
@@ -273,9 +275,6 @@ class Guard:
                 yield from self._end(CallEnd(key))
             self._check_choice()
             self._check_form()
-        for key, call in self._open.items():  # cut: what it has said so far
-            if held := call.rest(whole=False):
-                yield CallArgs(key, held)
         yield step
 
     def _check_choice(self) -> None:

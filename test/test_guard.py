@@ -300,10 +300,12 @@ def test_the_text_of_a_custom_tool_comes_out_of_the_parameter_that_the_model_was
     assert code(said) == ""
 
 
-def test_a_custom_call_that_is_cut_says_what_it_has() -> None:
-    said = hear([Call("k", "apply_patch"), CallArgs("k", '{"input": "*** Be'), Stop("length")])
+@pytest.mark.parametrize("last", [Stop("length"), Text("x" * 100), CallArgs("k", "x" * 100), Call("no such", "tool")])
+def test_a_custom_call_that_is_cut_says_what_it_has(last: Step) -> None:
+    said = hear([Call("k", "apply_patch"), CallArgs("k", '{"input": "*** Be'), last], max_bytes=40)
 
-    assert said[1:] == [CallArgs("k", '{"input": "*** Be'), Stop("length")]
+    assert "".join(one.text for one in said if isinstance(one, CallArgs)).startswith('{"input": "*** Be')
+    assert isinstance(said[-1], Stop | Fail)
 
 
 @pytest.mark.parametrize("text", ["", "not json", "{", "é" * 20])
