@@ -84,19 +84,13 @@ class PreviousResponseNotFound(InvalidRequest):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """The prompt does not fit into the model's context window.
-
-    Args:
-        message: What was seen and what would have worked.
-        param: JSON path of the offending field.
-        tokens: How long the prompt is, where that was counted.
-    """
+    """The prompt does not fit into the model's context window."""
 
     default_code = "context_length_exceeded"
 
     def __init__(self, message: str, *, param: str = "", code: str | None = None, tokens: int | None = None) -> None:
         super().__init__(message, param=param, code=code)
-        self.tokens = tokens
+        self.tokens = tokens  # how long the prompt is, where that was counted
 
 
 class Unauthorized(ApiError):
