@@ -57,8 +57,8 @@ class _OpenCall:
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         self.pieces: list[str] = []
-        self.held = ""  # of a custom tool's text: it may be wrapped
-        self.plain = resolved.kind != "custom"
+        self._leaves = resolved.kind != "custom"  # a custom tool's text may be wrapped: until that is known it waits
+        self._wrapped = False
 
     def take(self, text: str) -> str:
         """More of the arguments; the answer is what may leave now.
@@ -67,19 +67,21 @@ class _OpenCall:
         text as it is.
         """
         self.pieces.append(text)
-        if self.plain:
+        if self._leaves:
             return text
-        text, self.held = self.held + text, ""
-        if text.lstrip()[:1] in ("", "{"):
-            self.held = text
+        start = text.lstrip()
+        if self._wrapped or not start:
             return ""
-        self.plain = True
-        return text
+        self._wrapped = start[0] == "{"
+        self._leaves = not self._wrapped
+        return "".join(self.pieces) if self._leaves else ""
 
     def rest(self, *, whole: bool) -> str:
         """What was held back: the text in its wrapper, or as it is."""
-        text, self.held = self.held, ""
-        value = _parse(text) if whole and text else None
+        if self._leaves:
+            return ""
+        self._leaves, text = True, "".join(self.pieces)
+        value = _parse(text) if whole and self._wrapped else None
         if isinstance(value, dict) and value.keys() == {"input"} and isinstance(value["input"], str):
             return well_formed(value["input"])
         return text

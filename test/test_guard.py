@@ -287,6 +287,8 @@ def test_arguments_of_a_tool_that_is_not_strict_may_be_any_object() -> None:
         ('{"a": [', '{"a": ['),
         ("{}", "{}"),
         ("*** Begin {", "*** Begin {"),
+        (" \n *** Begin", " \n *** Begin"),
+        (" \n ", " \n "),
     ],
 )
 def test_the_text_of_a_custom_tool_comes_out_of_the_parameter_that_the_model_was_shown(
